@@ -1,0 +1,207 @@
+"""Checkpoints that are whole or absent: a pytree of arrays (orbax) and records (JSON) for a step.
+
+A checkpoint is written under a hidden name and renamed when complete, so the newest visible one is
+always whole.  Keys of jax.random are not stored: a run's randomness is addressed by seed and step.
+One process writes; a run on several hosts needs a folder that all of them see.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import orbax.checkpoint as ocp
+
+from cacherl_jax.run.refusal import Refusal
+from cacherl_jax.run.results import plain, settings_hash
+
+RESERVE_BYTES = 16 * 2**20  # what a checkpoint writes beside its arrays, generously
+PREFIX = 'step-'
+
+
+class Restored(NamedTuple):
+    """What `save` was given."""
+
+    step: int
+    tree: Any
+    records: dict[str, Any]
+
+
+class Checkpoints(NamedTuple):
+    """`save(step, tree, records)`; `latest()` is a step or None; `restore(template)` or None."""
+
+    save: Callable[[int, Any, Mapping[str, Any]], pathlib.Path]
+    latest: Callable[[], int | None]
+    restore: Callable[[Any], Restored | None]
+
+
+def _steps(folder: pathlib.Path) -> list[int]:
+    return sorted(int(path.name.removeprefix(PREFIX)) for path in folder.glob(f'{PREFIX}*'))
+
+
+def _place(folder: pathlib.Path, step: int) -> pathlib.Path:
+    return folder / f'{PREFIX}{step:08d}'
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    """Leaves by their path; names do not depend on how a container class is stored."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    named = {jax.tree_util.keystr(path, simple=True, separator='/'): x for path, x in leaves}
+    if len(named) != len(leaves):
+        raise ValueError('two leaves of the checkpoint have the same path')
+    for name, leaf in named.items():
+        dtype = getattr(leaf, 'dtype', None)
+        if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+            raise TypeError(f'{name} must be an array of numbers, got {dtype or type(leaf)}')
+    return named
+
+
+def _shapes(named: Mapping[str, Any]) -> dict[str, list]:
+    return {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in named.items()}
+
+
+def _differences(ours: Any, theirs: Any, name: str = '') -> list[str]:
+    """Every setting that differs, as `path: here ..., there ...`."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted(set(ours) | set(theirs))
+        return [
+            line
+            for key in keys
+            for line in _differences(ours.get(key), theirs.get(key), f'{name}.{key}'.strip('.'))
+        ]
+    return [] if ours == theirs else [f'{name}: now {ours!r}, in the checkpoint {theirs!r}']
+
+
+def _refuse_other_settings(folder: pathlib.Path, settings: Any) -> None:
+    steps = _steps(folder)
+    if not steps:
+        return
+    stored = json.loads((_place(folder, steps[-1]) / 'about.json').read_text(encoding='utf-8'))
+    ours = settings_hash(settings)
+    if stored['settings_hash'] == ours:
+        return
+    lines = _differences(json.loads(json.dumps(plain(settings))), stored['settings'])
+    raise Refusal(
+        f'{folder} holds checkpoints of other settings ({stored["settings_hash"]}) than these '
+        f'({ours}):\n  ' + '\n  '.join(lines),
+        allowed='a run continues with the settings that it began with',
+        remedy='give those settings again, or another run folder',
+    )
+
+
+def _refuse_small_disk(folder: pathlib.Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(f'{needed / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free')
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The library logs a failure of its threads with a traceback, then raises it: once will do."""
+    logger = logging.getLogger('absl')
+    former = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(former)
+
+
+def _write(folder: pathlib.Path, step: int, tree: Any, about: str) -> pathlib.Path:
+    named = _named_leaves(tree)
+    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
+    _refuse_small_disk(folder, needed + RESERVE_BYTES)
+    unfinished = folder / f'.unfinished-{PREFIX}{step:08d}'
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with _quiet(), ocp.StandardCheckpointer() as writer:
+        writer.save(unfinished / 'arrays', named)
+    with (unfinished / 'about.json').open('w', encoding='utf-8') as file:
+        file.write(about)
+        file.flush()
+        os.fsync(file.fileno())
+    final = _place(folder, step)
+    _remove(final)
+    unfinished.rename(final)
+    return final
+
+
+def _remove(path: pathlib.Path) -> None:
+    """First out of sight, then gone: a half-removed checkpoint is never the latest."""
+    if path.exists():
+        hidden = path.with_name(f'.removed-{path.name}')
+        shutil.rmtree(hidden, ignore_errors=True)
+        path.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
+    place = _place(folder, step)
+    about = json.loads((place / 'about.json').read_text(encoding='utf-8'))
+    named = _named_leaves(template)
+    lines = _differences(_shapes(named), about['leaves'])
+    if lines:
+        raise Refusal(
+            f'the arrays of {place} are not those of this program:\n  ' + '\n  '.join(lines),
+            remedy='use the version of the program that wrote it, or another run folder',
+        )
+    wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, named)
+    with ocp.StandardCheckpointer() as reader:
+        found = reader.restore(place / 'arrays', wanted)
+    leaves = [found[name] for name in named]
+    return Restored(
+        step, jax.tree.unflatten(jax.tree.structure(template), leaves), about['records']
+    )
+
+
+def make_checkpoints(folder: str | os.PathLike, settings: Any, keep: int = 2) -> Checkpoints:
+    """Checkpoints in `folder` for runs with `settings`; the newest `keep` stay.
+
+    `settings` is a dataclass or a mapping, without what may change when a run continues (its
+    folder, its number of steps).  Checkpoints of other settings are refused at once.
+    """
+    if keep < 1:
+        raise ValueError(f'keep must be at least 1, got {keep}')
+    folder = pathlib.Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    _refuse_other_settings(folder, settings)
+    for leftover in [*folder.glob('.unfinished-*'), *folder.glob('.removed-*')]:
+        shutil.rmtree(leftover)
+
+    def latest():
+        return max(_steps(folder), default=None)
+
+    def save(step, tree, records):
+        about = json.dumps(
+            {
+                'step': step,
+                'settings': plain(settings),
+                'settings_hash': settings_hash(settings),
+                'leaves': _shapes(_named_leaves(tree)),
+                'records': records,
+            }
+        )
+        former = latest()
+        try:
+            written = _write(folder, step, tree, about)
+        except (OSError, ValueError) as error:
+            shutil.rmtree(folder / f'.unfinished-{PREFIX}{step:08d}', ignore_errors=True)
+            left = 'there is no former one' if former is None else f'step {former} is untouched'
+            raise Refusal(
+                f'the checkpoint of step {step} could not be written to {folder}: {error}; {left}',
+                remedy='make room there and give the same command again; it continues',
+            ) from error
+        for old in _steps(folder)[:-keep]:
+            _remove(_place(folder, old))
+        return written
+
+    def restore(template):
+        step = latest()
+        return None if step is None else _load(folder, step, template)
+
+    return Checkpoints(save, latest, restore)

@@ -1,0 +1,49 @@
+"""Numbers of a run, one flat dict a step: a JSON line for programs, TensorBoard events for eyes.
+
+Device scalars are fetched here, all of a step in one transfer.  A resumed run continues after the
+restored step as if nothing later had been written.
+"""
+
+import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import tensorboardX
+
+from cacherl_jax.run.files import make_lines
+
+
+class Metrics(NamedTuple):
+    """`write(step, {name: scalar})`, as often as wanted in a step; `close()` at the end."""
+
+    write: Callable[[int, Mapping[str, Any]], dict[str, float]]
+    close: Callable[[], None]
+
+
+def make_metrics(folder: str | os.PathLike, restored_step: int = -1) -> Metrics:
+    """Writes `metrics.jsonl` and `tensorboard/` in `folder`; -1 starts afresh.
+
+    `write` hands back the same numbers as floats, for a progress bar.
+    """
+    folder = pathlib.Path(folder)
+    append = make_lines(folder / 'metrics.jsonl', restored_step)
+    first = restored_step + 1
+    # The suffix keeps files apart that are begun within one second.
+    board = tensorboardX.SummaryWriter(
+        str(folder / 'tensorboard'), purge_step=first, filename_suffix=f'.from-{first}'
+    )
+
+    def write(step, scalars):
+        numbers = {name: float(value) for name, value in jax.device_get(dict(scalars)).items()}
+        # JSON has no NaN or infinity; null says that the number was not finite.
+        finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
+        append({'step': int(step)} | finite)
+        for name, number in numbers.items():
+            board.add_scalar(name, number, int(step))
+        board.flush()
+        return numbers
+
+    return Metrics(write, board.close)

@@ -1,0 +1,56 @@
+"""Metrics: a resumed run writes the file of an uninterrupted one."""
+
+import json
+
+import jax.numpy as jnp
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cacherl_jax.run.files import make_lines, write_atomically
+from cacherl_jax.run.metrics import make_metrics
+
+
+def written(folder, steps, restored_step=-1):
+    metrics = make_metrics(folder, restored_step)
+    for step in steps:
+        metrics.write(step, {'rewards/total': jnp.float32(step) / 3, 'kl': 0.5})
+    metrics.close()
+    return (folder / 'metrics.jsonl').read_bytes()
+
+
+def test_a_resumed_run_writes_the_lines_of_an_uninterrupted_one(tmp_path):
+    whole = written(tmp_path / 'whole', range(7))
+    written(tmp_path / 'stopped', range(5))
+    assert written(tmp_path / 'stopped', range(3, 7), restored_step=2) == whole
+
+
+def test_a_line_cut_by_a_crash_is_dropped(tmp_path):
+    whole = written(tmp_path, range(3))
+    with (tmp_path / 'metrics.jsonl').open('ab') as file:
+        file.write(b'{"step": 1, "kl"')
+    make_lines(tmp_path / 'metrics.jsonl', restored_step=2)
+    assert (tmp_path / 'metrics.jsonl').read_bytes() == whole
+
+
+def test_each_step_can_be_read_at_once(tmp_path):
+    metrics = make_metrics(tmp_path)
+    back = metrics.write(3, {'loss': jnp.float32(0.25), 'broken': jnp.nan})
+    line = (tmp_path / 'metrics.jsonl').read_text()
+    assert json.loads(line) == {'step': 3, 'loss': 0.25, 'broken': None}
+    assert back['loss'] == 0.25
+
+
+def test_tensorboard_shows_the_same_numbers(tmp_path):
+    written(tmp_path, range(5))
+    written(tmp_path, range(3, 7), restored_step=2)
+    events = EventAccumulator(str(tmp_path / 'tensorboard')).Reload().Scalars('rewards/total')
+    assert [event.step for event in events] == list(range(7))
+    assert [event.value for event in events] == pytest.approx([step / 3 for step in range(7)])
+
+
+def test_a_file_is_whole_or_former(tmp_path):
+    path = tmp_path / 'deep' / 'result.json'
+    write_atomically(path, 'former')
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, '\ud800')
+    assert path.read_text() == 'former'
