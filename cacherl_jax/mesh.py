@@ -1,0 +1,147 @@
+"""Where arrays live: settings to a device mesh, and one table from logical axes to mesh axes.
+
+Rows are split over `data` and `fsdp`, parameters over `fsdp` and `tensor`.  The table below is the
+only place where that is decided; nobody else names a mesh axis.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+MESH_AXES = ('data', 'fsdp', 'tensor')
+
+MESH_AXIS: dict[str, tuple[str, ...]] = {
+    'group': ('data', 'fsdp'),  # rows are group-major, so groups lie as their rows do
+    'row': ('data', 'fsdp'),
+    'sample': (),
+    'token': (),
+    'context': (),
+    'block': (),
+    'layer': (),
+    'head': ('tensor',),
+    'kv_head': ('tensor',),
+    'head_dim': (),
+    'embed': ('fsdp',),
+    'hidden': ('tensor',),
+    'vocab': ('tensor',),
+    'term': (),
+}
+
+PARAMETER_AXES: dict[str, tuple[str, ...]] = {
+    'attention_norm': ('embed',),
+    'query': ('embed', 'head', 'head_dim'),
+    'key': ('embed', 'kv_head', 'head_dim'),
+    'value': ('embed', 'kv_head', 'head_dim'),
+    'query_norm': ('head_dim',),
+    'key_norm': ('head_dim',),
+    'query_bias': ('head', 'head_dim'),
+    'key_bias': ('kv_head', 'head_dim'),
+    'value_bias': ('kv_head', 'head_dim'),
+    'output': ('head', 'head_dim', 'embed'),
+    'mlp_norm': ('embed',),
+    'gate': ('embed', 'hidden'),
+    'up': ('embed', 'hidden'),
+    'down': ('hidden', 'embed'),
+    'embed': ('vocab', 'embed'),
+    'norm': ('embed',),
+    'head': ('embed', 'vocab'),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshSettings:
+    """How many devices stand along each mesh axis; their product is the number of devices."""
+
+    data: int = 1  # devices; each takes its rows, all hold the same parameters
+    fsdp: int = 1  # devices; each takes its rows and its part of the parameters' embed axis
+    tensor: int = 1  # devices; each takes its part of the heads, hidden units and vocabulary
+
+    def __post_init__(self):
+        for name in MESH_AXES:
+            count = getattr(self, name)
+            if type(count) is not int or count < 1:
+                raise ValueError(f'{name} must be a whole number of at least 1, got {count!r}')
+
+
+def make_mesh(settings: MeshSettings, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh over `devices`, or over all; a product that is not their number is refused."""
+    devices = jax.devices() if devices is None else list(devices)
+    sizes = tuple(getattr(settings, name) for name in MESH_AXES)
+    if math.prod(sizes) != len(devices):
+        product = ' x '.join(f'{name} {size}' for name, size in zip(MESH_AXES, sizes, strict=True))
+        raise ValueError(
+            f'{product} is {math.prod(sizes)}, but the number of devices is {len(devices)}; '
+            f'valid (data, fsdp, tensor): {_products(len(devices))}'
+        )
+    # jax.make_mesh makes Explicit axes unless told otherwise, and ragged scatters raise on those.
+    types = (AxisType.Auto,) * len(MESH_AXES)
+    return jax.make_mesh(sizes, MESH_AXES, axis_types=types, devices=devices)
+
+
+def partition(*axes: str) -> PartitionSpec:
+    """The mesh axes of an array whose logical axes are `axes`, in order.
+
+    An array can be split over a mesh axis only once: the first logical axis gets it, and a later
+    one stays whole.  So [row, token, embed] is split by rows alone, [vocab, embed] by both.
+    """
+    for axis in axes:
+        if axis not in MESH_AXIS:
+            raise ValueError(f'no axis named {axis!r}; there are {sorted(MESH_AXIS)}')
+    taken, entries = set(), []
+    for axis in axes:
+        names = () if taken & set(MESH_AXIS[axis]) else MESH_AXIS[axis]
+        taken |= set(names)
+        entries.append(names[0] if len(names) == 1 else names or None)
+    return PartitionSpec(*entries)
+
+
+def parameter_sharding(name: str, dimensions: Sequence[int], mesh: Mesh) -> NamedSharding:
+    """Where the parameter leaf `name` lives.
+
+    An axis whose length is not a multiple of its mesh axis stays whole on every device of that mesh
+    axis; the other axes are split all the same.  (3 kv heads on tensor 2: each device holds all 3.)
+    """
+    if name not in PARAMETER_AXES:
+        raise ValueError(f'no parameter named {name!r}; there are {sorted(PARAMETER_AXES)}')
+    axes = PARAMETER_AXES[name]
+    if len(axes) != len(dimensions):
+        raise ValueError(f'{name} has the axes {list(axes)}, got dimensions {tuple(dimensions)}')
+    entries = [
+        entry if entry is None or length % mesh.shape[entry] == 0 else None
+        for entry, length in zip(partition(*axes), dimensions, strict=True)
+    ]
+    return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def shard_params(params: Any, mesh: Mesh) -> Any:
+    """The parameters (policy/shape.py) on the mesh, each leaf as its name in the table says."""
+    shardings = jax.tree.map_with_path(
+        lambda path, leaf: parameter_sharding(path[-1].key, leaf.shape, mesh), params
+    )
+    return jax.device_put(params, shardings)
+
+
+def shard_rows(tree: Any, mesh: Mesh) -> Any:
+    """Arrays [row, ...] on the mesh, split by rows; rows that do not divide are refused."""
+    shares = math.prod(mesh.shape[name] for name in MESH_AXIS['row'])
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if leaf.ndim == 0 or leaf.shape[0] % shares:
+            raise ValueError(
+                f'rows must be a multiple of data x fsdp = {shares}, '
+                f'got dimensions {leaf.shape} at {jax.tree_util.keystr(path) or "the root"}'
+            )
+    return jax.device_put(tree, NamedSharding(mesh, partition('row')))
+
+
+def _products(count: int) -> list[tuple[int, int, int]]:
+    divisors = [size for size in range(1, count + 1) if count % size == 0]
+    return [
+        (data, fsdp, count // (data * fsdp))
+        for data in reversed(divisors)
+        for fsdp in reversed(divisors)
+        if count % (data * fsdp) == 0
+    ]

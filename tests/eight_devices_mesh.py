@@ -1,0 +1,96 @@
+"""Laws of the mesh that need eight devices; test_mesh.py runs them in a process of their own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from cacherl_jax.mesh import MeshSettings, make_mesh, shard_params, shard_rows
+from cacherl_jax.trajectory import Trajectory
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh(MeshSettings(data=2, fsdp=2, tensor=2))
+
+
+def small_params():
+    sizes = {
+        'query': (16, 4, 6),
+        'key': (16, 3, 6),
+        'output': (4, 6, 16),
+        'up': (16, 7),
+        'down': (7, 16),
+    }
+    layer = {name: jnp.ones(size) for name, size in sizes.items()}
+    return {'embed': jnp.arange(10 * 16.0).reshape(10, 16), 'layers': (layer, layer)}
+
+
+def test_all_axes_leave_the_splitting_to_the_compiler(mesh):
+    assert dict(mesh.shape) == {'data': 2, 'fsdp': 2, 'tensor': 2}
+    assert set(mesh.axis_types) == {AxisType.Auto}
+
+
+@pytest.mark.parametrize('sizes', [(1, 1, 1), (2, 2, 1), (3, 1, 1), (8, 8, 8)])
+def test_a_product_that_is_not_the_device_count_is_refused_with_both_and_the_choices(sizes):
+    data, fsdp, tensor = sizes
+    with pytest.raises(ValueError, match=rf'is {data * fsdp * tensor}, .*is 8; .*\(2, 2, 2\)'):
+        make_mesh(MeshSettings(data=data, fsdp=fsdp, tensor=tensor))
+
+
+def test_fewer_devices_can_be_asked_for_by_name():
+    assert make_mesh(MeshSettings(fsdp=3), jax.devices()[:3]).size == 3
+
+
+def test_parameters_lie_as_their_names_say_and_axes_that_do_not_divide_stay_whole(mesh):
+    params = shard_params(small_params(), mesh)
+    query, key = (params['layers'][1][name].sharding.spec for name in ('query', 'key'))
+    assert params['embed'].sharding.spec == P('tensor', 'fsdp')
+    assert (query, key) == (P('fsdp', 'tensor', None), P('fsdp', None, None))
+    assert params['layers'][0]['down'].sharding.spec == P(None, 'fsdp')
+    assert params['embed'].addressable_shards[0].data.shape == (5, 8)
+
+
+def test_moving_to_the_mesh_changes_no_number(mesh):
+    before = small_params()
+    for here, there in zip(
+        jax.tree.leaves(before), jax.tree.leaves(shard_params(before, mesh)), strict=True
+    ):
+        np.testing.assert_array_equal(here, there)
+
+
+def test_rows_are_shared_out_over_data_and_fsdp(mesh):
+    zeros = jnp.zeros((16, 7))
+    rows = Trajectory(zeros, zeros[:, 0], zeros, zeros, zeros)
+    rows = shard_rows(rows, mesh)
+    assert rows.tokens.addressable_shards[0].data.shape == (4, 7)
+    assert rows.length.sharding.spec == P(('data', 'fsdp'))
+
+
+@pytest.mark.parametrize('rows', [3, 7, 18])
+def test_rows_that_do_not_divide_are_refused_with_both_numbers(mesh, rows):
+    with pytest.raises(ValueError, match=rf'multiple of data x fsdp = 4, .*\({rows}, 5\)'):
+        shard_rows({'tokens': jnp.zeros((rows, 5))}, mesh)
+    with pytest.raises(ValueError, match='the root'):
+        shard_rows(jnp.float32(1), mesh)
+
+
+def test_a_product_over_the_mesh_equals_the_one_on_a_single_device(mesh):
+    x, params = jnp.linspace(-1, 1, 16 * 16).reshape(16, 16), small_params()
+
+    @jax.jit
+    def scores(x, params):
+        heads = jnp.einsum('re,ehd->rhd', x, params['layers'][0]['query'])
+        return jnp.einsum('rhd,hde,ve->rv', heads, params['layers'][0]['output'], params['embed'])
+
+    spread = scores(shard_rows(x, mesh), shard_params(params, mesh))
+    np.testing.assert_allclose(scores(x, params), spread, rtol=1e-5, atol=1e-3)
+
+
+def test_ragged_writes_work_on_arrays_of_the_mesh(mesh):
+    rows = shard_rows(jnp.zeros((16, 7)), mesh)
+    place = shard_rows(jnp.arange(16) % 9, mesh)  # 7 and 8 write nowhere
+    write = jax.jit(lambda rows, place: rows.at[jnp.arange(16), place].set(1.0, mode='drop'))
+    assert write(rows, place).sum() == (np.arange(16) % 9 < 7).sum()
