@@ -1,0 +1,306 @@
+"""Company research: find the right report, read one figure from it, say what drove the year.
+
+The world is a fixed catalogue of reports of invented companies.  Level 1: one company, two years.
+Level 2: sister companies with like names, and a tool of no use.  Level 3: many a report is out of
+service, and its copy must be had from the archive.  Test companies make drugs, the others software.
+"""
+
+import dataclasses
+import functools
+import re
+
+from cacherl_jax.tasks.suite import (
+    LEVELS,
+    SPLITS,
+    Suite,
+    ask,
+    called,
+    chance,
+    invent,
+    mentions,
+    read,
+    spaced,
+    task_id,
+    tool,
+)
+from cacherl_jax.tasks.task import AssistantTurn, Episode, Subgoal, Task
+from cacherl_jax.tools.tool import Call, Status, Unavailable
+
+ANSWER_CHARACTERS = 160
+STARTS, MIDDLES = (
+    'Al Bel Cor Dan El Far Gal Hel In Jor Kel Lan Mar Nor Or Pal Ral Sol Tar Vel',
+    'a e i o an en or ar',
+)
+_TECHNICAL = invent('technical', STARTS, MIDDLES, 'tek soft net byte ware')
+_MEDICAL = invent('medical', STARTS, MIDDLES, 'gen cure pharm vax med')
+FAMILIES = {'train': _TECHNICAL[:480], 'validation': _TECHNICAL[480:660], 'test': _MEDICAL[:240]}
+SISTERS = ('Labs', 'Group', 'Works', 'Global', 'Home')
+FIELDS = ('revenue', 'profit', 'cash', 'debt')
+UNITS = ('billion USD', 'million USD', 'billion EUR', 'million EUR')
+UP, DOWN = ('rose', 'grew', 'climbed'), ('fell', 'dropped', 'shrank')
+TECHNICAL_DRIVERS = ('cloud demand', 'chip sales', 'phone sales', 'game sales', 'data fees')
+MEDICAL_DRIVERS = ('vaccine sales', 'drug prices', 'insulin demand', 'trial costs', 'patent fees')
+DRIVERS = TECHNICAL_DRIVERS + MEDICAL_DRIVERS
+WORDINGS = (
+    "Find {company}'s {year} {field} and summarise.",
+    'What was the {field} of {company} in {year}? Add a summary.',
+    'Give me the {year} {field} of {company} and a short summary.',
+    'Look up {field} for {company} in {year} and sum up the report.',
+    'I need {company} {field} for {year}, with a summary.',
+    'How much {field} did {company} report for {year}, and why?',
+)
+UNSEEN_WORDINGS = (
+    'Please report {company} {field}, year {year}, plus the main driver.',
+    'For {year}, tell me the {field} at {company} and what moved sales.',
+)
+
+
+def _companies(split: str, level: int) -> tuple[str, ...]:
+    """Every third family: of level 1 a single company, of levels 2 and 3 two sisters."""
+    families = FAMILIES[split][level - 1 :: 3]
+    sisters = [chance('sisters', family).sample(SISTERS, 2) for family in families]
+    pairs = zip(families, sisters, strict=True)
+    return families if level == 1 else tuple(f'{one} {name}' for one, two in pairs for name in two)
+
+
+def _years(company: str) -> tuple[int, int]:
+    first = chance('years', company.split()[0]).randint(2018, 2023)
+    return first, first + 1
+
+
+COMPANIES = {(split, level): _companies(split, level) for split in SPLITS for level in LEVELS}
+LEVEL = {company: level for (_, level), those in COMPANIES.items() for company in those}
+# Every report has an original and a copy; the numbers are scattered, so no id can be guessed.
+_REPORTS = [
+    (company, year, copy) for company in LEVEL for year in _years(company) for copy in (0, 1)
+]
+_DOCUMENT = {report: f'd{1000 + index * 3989 % 8999}' for index, report in enumerate(_REPORTS)}
+_TEXT = {report: f't{1000 + index * 5003 % 8999}' for index, report in enumerate(_REPORTS)}
+_BY_DOCUMENT = {name: report for report, name in _DOCUMENT.items()}
+_BY_TEXT = {name: report for report, name in _TEXT.items()}
+_BY_FAMILY = {}
+for _report in _REPORTS:
+    _BY_FAMILY.setdefault(_report[0].split()[0].lower(), []).append(_report)
+
+
+def is_out(company: str, year: int) -> bool:
+    """Whether the original report is out of service."""
+    return LEVEL[company] == 3 and chance('out', company, year).random() < 0.75
+
+
+def figure_of(company: str, year: int, field: str) -> str:
+    unit = chance('unit', company).choice(UNITS)
+    value = chance('figure', company, year, field).randint(101, 998)
+    return f'{value / 100:.2f} {unit}' if unit.startswith('billion') else f'{value} {unit}'
+
+
+def outlook_of(company: str, year: int) -> tuple[str, str]:
+    """The direction word and the driver of a year."""
+    drivers = MEDICAL_DRIVERS if company.split()[0] in FAMILIES['test'] else TECHNICAL_DRIVERS
+    draws = chance('outlook', company, year)
+    return draws.choice(UP + DOWN), draws.choice(drivers)
+
+
+def search(query: str) -> dict:
+    """Find reports of a company."""
+    words = set(re.findall(r'[a-z0-9]+', query.lower()))
+    known = [report for word in words for report in _BY_FAMILY.get(word, ()) if not report[2]]
+    titles = {_DOCUMENT[report]: f'{report[0]} report {report[1]}' for report in known}
+    best = sorted(titles, key=lambda name: (-len(words & set(titles[name].lower().split())), name))
+    return {name: titles[name] for name in sorted(best[:3])}
+
+
+def parse_document(document: str) -> dict:
+    """Open a report."""
+    company, year, copy = report = _known(_BY_DOCUMENT, document)
+    if is_out(company, year) and not copy:
+        raise Unavailable(f'{document} is unavailable')
+    return {'text': _TEXT[report]}
+
+
+def extract_data(text: str, field: str) -> dict:
+    """Read a figure from an open report."""
+    company, year, _ = _known(_BY_TEXT, text)
+    if field not in FIELDS:
+        raise ValueError(f'no field {field}; fields: {", ".join(FIELDS)}')
+    return {field: figure_of(company, year, field)}
+
+
+def summarize(text: str) -> dict:
+    """Sum up an open report."""
+    company, year, _ = _known(_BY_TEXT, text)
+    return {'summary': 'Sales {} on {}.'.format(*outlook_of(company, year))}
+
+
+def share_price(company: str) -> dict:
+    """Price of a share today."""
+    return {'price': f'{chance("share", company).randint(11, 98)} USD'}
+
+
+def archive(document: str) -> dict:
+    """Find the copy of an unavailable report."""
+    company, year, _ = _known(_BY_DOCUMENT, document)
+    return {'copy': _DOCUMENT[company, year, 1]}
+
+
+def _known(shelf: dict, name: str) -> tuple:
+    if name not in shelf:
+        raise ValueError(f'nothing called {name}')
+    return shelf[name]
+
+
+TOOLS = tuple(map(tool, (search, parse_document, extract_data, summarize, share_price, archive)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked, and the truth about it."""
+
+    company: str
+    year: int
+    field: str
+
+    @property
+    def figure(self) -> str:
+        return figure_of(self.company, self.year, self.field)
+
+    @property
+    def outlook(self) -> tuple[str, str]:
+        return outlook_of(self.company, self.year)
+
+    @property
+    def sisters(self) -> list[str]:
+        family = _BY_FAMILY[self.company.split()[0].lower()]
+        return sorted({company for company, _, _ in family} - {self.company})
+
+    def answer(self, figure: str, summary: str) -> str:
+        return f'{self.company} {self.year} {self.field}: {figure}. {summary}'
+
+
+def expert(asked: Question):
+    """Search, open (the copy where the report is out), read figure and summary at once, answer."""
+    title = f'{asked.company} report {asked.year}'
+    (found,) = yield ask(Call('search', {'query': f'{asked.company} {asked.year}'}))
+    chosen = next(key for key, value in read(found).items() if value == title)
+    (opened,) = yield ask(Call('parse_document', {'document': chosen}))
+    if opened.status is not Status.OK:
+        (stored,) = yield ask(Call('archive', {'document': chosen}))
+        (opened,) = yield ask(Call('parse_document', {'document': read(stored)['copy']}))
+    text = read(opened)['text']
+    data, summary = yield ask(
+        Call('extract_data', {'text': text, 'field': asked.field}),
+        Call('summarize', {'text': text}),
+    )
+    said = asked.answer(read(data)[asked.field], read(summary)['summary'])
+    yield AssistantTurn(content=said)
+
+
+def score(asked: Question, episode: Episode) -> float:
+    """0.7 for the one right figure with its unit, 1 with a sound summary, 0 for anything else."""
+    answer, (verb, driver) = episode.answer, asked.outlook
+    numbers = set(re.findall(r'\d[\d.,]*\d|\d', answer)) - {str(asked.year)}
+    strangers = [*asked.sisters, *(set(FIELDS) - {asked.field})]
+    if (
+        len(answer) > ANSWER_CHARACTERS
+        or not mentions(answer, asked.figure)
+        or numbers != {asked.figure.split()[0]}
+        or any(mentions(answer, other) for other in strangers)
+    ):
+        return 0.0
+    directions = {word in UP for word in UP + DOWN if mentions(answer, word)}
+    drivers = {other for other in DRIVERS if mentions(answer, other)}
+    return 1.0 if directions == {verb in UP} and drivers == {driver} else 0.7
+
+
+def solved(asked: Question, episode: Episode) -> bool:
+    """Company, field, figure, direction and driver are all said, and nothing against them."""
+    said, (verb, driver) = spaced(episode.answer), asked.outlook
+    words = set(said.split())
+    wanted = (asked.company, asked.field, asked.figure, driver)
+    right_verbs, wrong_verbs = (UP, DOWN) if verb in UP else (DOWN, UP)
+    wrong = {*FIELDS, *wrong_verbs} - {asked.field}
+    digits = {word for word in words if any(map(str.isdigit, word))}
+    return (
+        len(episode.answer) <= ANSWER_CHARACTERS
+        and all(f' {phrase.lower()} ' in said for phrase in wanted)
+        and not words.isdisjoint(right_verbs)
+        and words.isdisjoint(wrong)
+        and sum(f' {other} ' in said for other in DRIVERS) == 1
+        and digits <= {str(asked.year), asked.figure.split()[0]}
+    )
+
+
+def wrong_answers(asked: Question) -> tuple[str, ...]:
+    """Wrong unit, year, field or company, in perfect form; no figure; all figures."""
+    value, scale, currency = asked.figure.split()
+    summary = 'Sales {} on {}.'.format(*asked.outlook)
+    other_scale = 'million' if scale == 'billion' else 'billion'
+    other_year = sum(_years(asked.company)) - asked.year
+    every = [figure_of(asked.company, asked.year, field) for field in FIELDS]
+    figures = [
+        value,
+        f'{value} {other_scale} {currency}',
+        figure_of(asked.company, other_year, asked.field),
+        *every,
+        *(figure_of(sister, asked.year, asked.field) for sister in asked.sisters),
+        ', '.join(every),
+    ]
+    swapped = [dataclasses.replace(asked, company=sister) for sister in asked.sisters]
+    return (
+        summary,
+        *(asked.answer(wrong, summary) for wrong in figures if wrong != asked.figure),
+        *(other.answer(asked.figure, summary) for other in swapped),
+    )
+
+
+def subgoals(asked: Question) -> tuple[Subgoal, ...]:
+    """Report opened, figure read, summary read; of the original or of its copy."""
+    reports = [(asked.company, asked.year, copy) for copy in (0, 1)]
+
+    def reached(name, turns, **arguments):
+        argument, shelf = ('document', _DOCUMENT) if name == 'parse_document' else ('text', _TEXT)
+        return any(called(turns, name, **arguments, **{argument: shelf[one]}) for one in reports)
+
+    return (
+        Subgoal(
+            name='report obtained',
+            reached=lambda turns: reached('parse_document', turns),
+            tools=frozenset({'search', 'parse_document', 'archive'}),
+        ),
+        Subgoal(
+            name='figure extracted',
+            reached=lambda turns: reached('extract_data', turns, field=asked.field),
+            tools=frozenset({'extract_data'}),
+        ),
+        Subgoal(
+            name='report summarised',
+            reached=lambda turns: reached('summarize', turns),
+            tools=frozenset({'summarize'}),
+        ),
+    )
+
+
+def task(split: str, level: int, number: int) -> Task:
+    """Find one figure of one company and year, and summarise."""
+    draws = chance(task_id('research', split, level, number))
+    company = draws.choice(COMPANIES[split, level])
+    asked = Question(company, draws.choice(_years(company)), draws.choice(FIELDS))
+    wordings = WORDINGS + (UNSEEN_WORDINGS if (split, level) == ('test', 3) else ())
+    request = draws.choice(wordings).format(**dataclasses.asdict(asked))
+    return Task(
+        id=task_id('research', split, level, number),
+        suite='research',
+        split=split,
+        level=level,
+        entity=company.split()[0],
+        messages=({'role': 'user', 'content': request},),
+        tools=TOOLS[: level + 3],
+        expert=functools.partial(expert, asked),
+        subgoals=subgoals(asked),
+        score=functools.partial(score, asked),
+        solved=functools.partial(solved, asked),
+        wrong_answers=('', request, *wrong_answers(asked)),
+    )
+
+
+RESEARCH = Suite('research', task)
