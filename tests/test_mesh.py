@@ -1,5 +1,6 @@
 """The table of axes and its refusals; what needs eight devices stands in eight_devices_mesh.py."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -15,6 +16,8 @@ from cacherl_jax.mesh import (
     shard_params,
     shard_rows,
 )
+from cacherl_jax.policy.shape import Shape
+from cacherl_jax.policy.transformer import init_params
 
 
 def test_the_laws_hold_on_eight_devices(on_virtual_devices):
@@ -64,3 +67,14 @@ def test_an_unknown_or_misshapen_parameter_is_refused():
 def test_one_device_takes_any_number_of_rows():
     mesh = make_mesh(MeshSettings())
     assert shard_rows(jnp.zeros((7, 3)), mesh).shape == (7, 3)
+
+
+def test_every_parameter_of_a_policy_stands_in_the_table():
+    sizes = {'embed': 8, 'heads': 6, 'kv_heads': 3, 'head_dim': 4, 'hidden': 7, 'vocab': 16}
+    shape = Shape(layers=2, tied=False, head_norm=True, qkv_bias=True, **sizes)
+    params = jax.eval_shape(lambda key: init_params(shape, key), jax.random.key(0))
+    leaves = {path[-1].key: leaf.shape for path, leaf in jax.tree.leaves_with_path(params)}
+    assert set(leaves) == set(PARAMETER_AXES)
+    sizes |= {'head': sizes['heads'], 'kv_head': sizes['kv_heads']}
+    for name, axes in PARAMETER_AXES.items():
+        assert leaves[name] == tuple(sizes[axis] for axis in axes)
