@@ -1,9 +1,21 @@
-"""What a tool is, what a call asks for and what came of it.  Nothing runs here (see `execute`)."""
+"""What a tool is, what a call asks for and what came of it.  Nothing runs here (see `execute`).
+
+`tool` makes a Tool from a typed, documented function; a Tool that could not be called as its schema
+says is refused when made.
+"""
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import pydantic
+import referencing
+from jsonschema import validators
+from jsonschema.protocols import Validator
+
+from cacherl_jax.tools import schema
 
 
 class Scope(enum.StrEnum):
@@ -39,7 +51,7 @@ class Tier(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A well-formed request: the tool named may still not exist, the arguments may still not fit."""
+    """A well-formed request: its tool may still not exist, its arguments may still not fit."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -83,3 +95,76 @@ class Tool:
     changes_state: bool = False  # the call extends the sequence that `session` answers depend on
     time_limit_seconds: float = 5.0
     version: str = '1'
+
+    def __post_init__(self):
+        try:
+            self._check()
+        except ValueError as error:
+            raise ValueError(f'tool {self.name!r} is refused: {error}') from error
+
+    def _check(self):
+        if not self.name or self.name.split() != [self.name]:
+            raise ValueError('a name must be one word')
+        if not self.description.strip():
+            raise ValueError('a description is missing; the policy knows a tool by it')
+        if not self.time_limit_seconds > 0:
+            raise ValueError(f'time_limit_seconds must be above 0, got {self.time_limit_seconds}')
+        if self.changes_state and self.scope is not Scope.SESSION:
+            raise ValueError(f"changes_state needs scope 'session', got {str(self.scope)!r}")
+        schema.check_schema(self.parameters)
+        schema.check_fit(self.parameters, self.function, self.scope is Scope.SESSION)
+        if self.example is not None:
+            error = next(self.validator.iter_errors(dict(self.example[0])), None)
+            if error:
+                raise ValueError(f'the example does not fit the schema: {error.message}')
+
+    @functools.cached_property
+    def schema_hash(self) -> str:
+        """Equal for tools that accept the same calls."""
+        return schema.schema_hash(self.parameters)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Name, version and schema: answers are shared between tools that agree in all three."""
+        return f'{self.name}@{self.version}#{self.schema_hash}'
+
+    @functools.cached_property
+    def validator(self) -> Validator:
+        """Checks arguments; never fetches a schema from elsewhere."""
+        kind = validators.validator_for(self.parameters, validators.Draft202012Validator)
+        registry = referencing.Registry()
+        return kind(self.parameters, registry=registry, format_checker=kind.FORMAT_CHECKER)
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    *,
+    example: tuple[Mapping[str, Any], Any] | None = None,
+    scope: Scope = Scope.PURE,
+    changes_state: bool = False,
+    time_limit_seconds: float = 5.0,
+    version: str = '1',
+) -> Any:
+    """A Tool from a typed, documented function: `weather = tool(weather)` or `@tool(...)`.
+
+    The schema comes from the signature; what the parameters mean, from an `Args:` section or from
+    `Annotated[str, 'meaning']`.  A session tool's first parameter is the state, not an argument.
+    """
+    settings = {'example': example, 'scope': Scope(scope), 'changes_state': changes_state}
+    settings |= {'time_limit_seconds': time_limit_seconds, 'version': version}
+    if function is None:
+        return lambda decorated: tool(decorated, **settings)
+    parameters = schema.schema_from_signature(function, settings['scope'] is Scope.SESSION)
+    name, description = function.__name__, schema.read_docstring(function)[0]
+    if '$defs' in parameters or "'format'" in repr(parameters):
+        # Dates, enumerations and models are text and objects in JSON, but not to the function.
+        function = pydantic.validate_call(function, config={'arbitrary_types_allowed': True})
+    return Tool(
+        name=name, description=description, parameters=parameters, function=function, **settings
+    )
+
+
+def specification(tool: Tool) -> dict[str, Any]:
+    """What a chat template is given about a tool."""
+    described = {'name': tool.name, 'description': tool.description}
+    return {'type': 'function', 'function': described | {'parameters': dict(tool.parameters)}}
