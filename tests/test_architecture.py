@@ -42,6 +42,7 @@ UNSAFE_MODULES = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'joblib'
 VAGUE_NAMES = {'common', 'base'}
 VAGUE_WORDS = {'util', 'utils', 'helper', 'helpers', 'manager', 'managers', 'misc'}
 TEXT = {'.py', '.md', '.toml', '.txt', '.sh', '.ipynb', '.json', '.jsonl', '.yml', '.yaml', '.cfg'}
+TEXT |= {'.jinja', '.html', '.js', '.css'}
 MACHINE_PATH = r'(?<![\w.:/>\-])/(?:home|root|Users|work|farm|mnt|private|tmp)/\w[\w.\-/]*'
 
 

@@ -1,5 +1,6 @@
 """Calls are read exactly or refused with a reason; no text makes the parser raise or guess."""
 
+import dataclasses
 import json
 
 import hypothesis.strategies as st
@@ -218,3 +219,11 @@ def test_a_llama_call_may_say_that_it_is_a_function():
 def test_another_family_is_another_value():
     form = CallFormat(opening='[CALL]', closing='[/CALL]', arguments='input')
     assert parse_turn(render_call(TRICK, form), form).calls == (TRICK,)
+
+
+@pytest.mark.parametrize(
+    'change', [{'opening': ''}, {'arguments': ''}, {'think': ''}, {'bare': True}]
+)
+def test_a_format_that_cannot_be_read_is_refused(change):
+    with pytest.raises(ValueError, match='closing'):
+        dataclasses.replace(HERMES, **change)

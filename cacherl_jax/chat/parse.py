@@ -29,6 +29,10 @@ class CallFormat:
     def __post_init__(self):
         if not all((self.opening, self.arguments, self.think, self.thought)):
             raise ValueError(f'only closing may be empty, got {self}')
+        if self.bare and self.closing:
+            raise ValueError(
+                f'bare calls fill the message and have no closing, got {self.closing!r}'
+            )
 
 
 HERMES = CallFormat(opening='<tool_call>', closing='</tool_call>', arguments='arguments')
