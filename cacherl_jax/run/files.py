@@ -40,7 +40,8 @@ def make_lines(
     cut_after(path, restored_step)
 
     def append(record):
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        # Escapes, because a policy may write half a surrogate pair, which no file can hold.
+        line = json.dumps(record, allow_nan=False)
         # One write in append mode: a reader never sees lines mixed.
         with path.open('a', encoding='utf-8', newline='\n') as file:
             file.write(line + '\n')
