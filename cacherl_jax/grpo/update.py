@@ -1,0 +1,205 @@
+"""One update of the policy.  Learner and Batch in, Learner and metrics out; scoring is handed in.
+
+Rows are ordered by length on the host, cut into micro-batches, and each micro-batch to the smallest
+of a few widths that holds it: the number of compiled programs is the number of widths.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+from jax.tree_util import Partial
+
+from cacherl_jax.grpo.loss import (
+    LEFT_OUT,
+    Batch,
+    LossSettings,
+    denominators,
+    numerators,
+    term_values,
+    total,
+)
+from cacherl_jax.grpo.measures import batch_facts, term_means, token_means, token_sums, zero_sums
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UpdateSettings:
+    """How a batch is cut, and how often it is used."""
+
+    micro_rows: int = 8  # rows scored at once
+    widths: tuple[int, ...] = (512, 1024, 2048, 4096)  # tokens; ascending; one program each
+    epochs: int = 1  # optimizer steps on one batch
+    loss: LossSettings = dataclasses.field(default_factory=LossSettings)
+
+    def __post_init__(self):
+        if self.micro_rows < 1:
+            raise ValueError(f'micro_rows must be 1 or more, got {self.micro_rows}')
+        if self.epochs < 1:
+            raise ValueError(f'epochs must be 1 or more, got {self.epochs}')
+        if not self.widths or self.widths[0] < 1 or list(self.widths) != sorted(set(self.widths)):
+            raise ValueError(f'widths must ascend from 1 or more, got {self.widths}')
+
+
+@struct.dataclass
+class Learner:
+    """What an update changes.  It is used up by the update that takes it."""
+
+    params: Any
+    optimizer_state: Any
+    step: jax.Array  # i32 []  optimizer steps taken
+
+
+class Update(NamedTuple):
+    init: Callable  # (params) -> Learner
+    update: Callable  # (Learner, Batch, lengths) -> (Learner, metrics)
+
+
+class MicroBatch(NamedTuple):
+    """Which rows are scored together, and how wide."""
+
+    rows: np.ndarray  # i32 [micro_row]; the number of rows of the batch says: no row
+    width: int  # tokens
+
+
+def plan_micro_batches(lengths, micro_rows: int, widths) -> list[MicroBatch]:
+    """Rows from long to short, `micro_rows` at a time; rows of length 0 are left out."""
+    lengths = np.asarray(lengths)
+    order = np.argsort(-lengths, kind='stable')
+    order = order[lengths[order] > 0].astype(np.int32)
+    if not order.size:
+        raise ValueError(f'an update needs a row with tokens, got {lengths.size} rows of length 0')
+    longest = int(lengths[order[0]])
+    if longest > widths[-1]:
+        raise ValueError(f'a row has {longest} tokens; widths end at {widths[-1]}')
+    filled = np.full(-(-order.size // micro_rows) * micro_rows, lengths.size, np.int32)
+    filled[: order.size] = order
+    plan = []
+    for rows in filled.reshape(-1, micro_rows):
+        width = next(width for width in widths if width >= lengths[rows[0]])
+        plan.append(MicroBatch(rows, int(width)))
+    return plan
+
+
+def take(batch: Batch, rows, width: int) -> Batch:
+    """The rows named, cut to `width`; a row that is none is left out of every term."""
+    number = batch.tokens.shape[0]
+    none = rows >= number
+    rows = jnp.minimum(rows, number - 1)
+    cut = jax.tree.map(lambda x: x[rows, :width] if x.ndim == 2 else x[rows], batch)
+    return cut.replace(kind=jnp.where(none, LEFT_OUT, cut.kind))
+
+
+def make_update(
+    score: Callable,
+    optimizer: optax.GradientTransformation,
+    settings: UpdateSettings,
+    place: Callable[[Batch], Batch] = lambda micro: micro,
+) -> Update:
+    """Bind how to score, how to step and how to cut.
+
+    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token].
+    Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
+    of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
+    """
+    score = score if isinstance(score, Partial) else Partial(score)
+    loss = settings.loss
+
+    def objective(params, score, micro: Batch, divisors):
+        logprob, entropy = score(params, micro.tokens, micro.length, micro.sampled)
+        sums = numerators(term_values(logprob, entropy, micro, loss), micro, loss)
+        measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
+        return total(sums, divisors, loss), {'terms': sums, 'tokens': measured}
+
+    @functools.partial(jax.jit, static_argnames='width', donate_argnames=('gradient', 'sums'))
+    def accumulate(gradient, sums, params, score, batch, rows, divisors, width):
+        micro = place(take(batch, rows, width))
+        new, measured = jax.grad(objective, has_aux=True)(params, score, micro, divisors)
+        gradient = jax.tree.map(lambda old, g: old + g.astype(old.dtype), gradient, new)
+        return gradient, jax.tree.map(jnp.add, sums, measured)
+
+    @jax.jit
+    def begin(batch, planned):
+        batch = batch.replace(kind=jnp.where(planned, batch.kind, LEFT_OUT))
+        return denominators(batch, loss), batch_facts(batch)
+
+    @functools.partial(jax.jit, donate_argnames='learner')
+    def apply(learner, gradient, sums, divisors, facts):
+        norm = optax.tree.norm(gradient)
+        metrics = term_means(sums['terms'], divisors) | token_means(sums['tokens']) | facts
+        metrics['loss/total'] = total(sums['terms'], divisors, loss)
+        metrics['update/gradient_norm'] = norm
+        refused = (facts['update/tokens'] == 0) | ~jnp.isfinite(norm)
+        metrics['update/refused'] = refused.astype(jnp.float32)
+        return _keep_if(refused, learner, _step(optimizer, learner, gradient)), metrics
+
+    def init(params) -> Learner:
+        params = jax.tree.map(jnp.copy, params)  # updates use up what they take, the caller's never
+        return Learner(params, optimizer.init(params), jnp.int32(0))
+
+    def update(learner: Learner, batch: Batch, lengths):
+        """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
+        lengths = _checked(lengths, batch)
+        plan = plan_micro_batches(lengths, settings.micro_rows, settings.widths)
+        divisors, facts = begin(batch, lengths > 0)
+        reports = []
+        for _ in range(settings.epochs):
+            gradient, sums = _zeros_like(learner.params), zero_sums()
+            for rows, width in plan:
+                width = min(width, batch.tokens.shape[1])
+                arguments = (learner.params, score, batch, rows, divisors)
+                gradient, sums = accumulate(gradient, sums, *arguments, width=width)
+            learner, metrics = apply(learner, gradient, sums, divisors, facts)
+            reports.append(metrics)
+        return learner, _over_epochs(reports)
+
+    return Update(init, update)
+
+
+def raise_if_refused(metrics) -> None:
+    """Say why an update changed nothing.  For the host, once the metrics have been read."""
+    if metrics['update/refused']:
+        raise ValueError(
+            f'the update was refused: {int(metrics["update/tokens"])} tokens were sampled and the '
+            f'gradient norm is {float(metrics["update/gradient_norm"])}'
+        )
+
+
+def _checked(lengths, batch: Batch) -> np.ndarray:
+    lengths = np.asarray(lengths)
+    rows, columns = batch.tokens.shape
+    if lengths.shape != (rows,):
+        raise ValueError(f'lengths must be one number for each of {rows} rows, got {lengths.shape}')
+    if lengths.max() > columns:
+        raise ValueError(f'a row of {lengths.max()} tokens stands in {columns} columns')
+    return lengths
+
+
+def _zeros_like(params):
+    """float32 zeros laid out over the devices as the parameters are."""
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32, device=p.sharding), params)
+
+
+def _step(optimizer, learner: Learner, gradient) -> Learner:
+    changes, state = optimizer.update(gradient, learner.optimizer_state, learner.params)
+    params = optax.apply_updates(learner.params, changes)
+    return Learner(params, state, learner.step + 1)
+
+
+def _keep_if(keep, old, new):
+    """`old` where `keep`: a step that learned nothing, or not a number, leaves no trace."""
+    return jax.tree.map(lambda before, after: jnp.where(keep, before, after), old, new)
+
+
+def _over_epochs(reports) -> dict:
+    """The mean over epochs, except that one refused epoch is enough to say so."""
+    metrics = {name: sum(r[name] for r in reports) / len(reports) for name in reports[0]}
+    metrics['update/refused'] = functools.reduce(
+        jnp.maximum, [report['update/refused'] for report in reports]
+    )
+    return metrics

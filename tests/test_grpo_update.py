@@ -1,0 +1,377 @@
+"""The public update against a float64 reference, and the laws of masks, cutting and padding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.tree_util import Partial
+
+from cacherl_jax.grpo.loss import CACHED, FRESH, LEFT_OUT, SUPERVISED, TEXT, Batch, LossSettings
+from cacherl_jax.grpo.update import (
+    UpdateSettings,
+    make_update,
+    plan_micro_batches,
+    raise_if_refused,
+)
+
+VOCAB = 7
+EVERY_TERM = {'entropy_weight': 0.3, 'language_weight': 0.7, 'kl_weight': 0.15}
+
+
+def bigram(table, tokens, length, sampled):
+    """A policy that looks one token back; NaN wherever it was not asked."""
+    logits = jax.nn.log_softmax(table[tokens[:, :-1]])
+    logprob = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=2)[..., 0]
+    entropy = -jnp.sum(jnp.exp(logits) * logits, axis=2)
+    first = jnp.full((tokens.shape[0], 1), jnp.nan)
+    logprob, entropy = (jnp.concatenate([first, x], axis=1) for x in (logprob, entropy))
+    return jnp.where(sampled, logprob, jnp.nan), jnp.where(sampled, entropy, jnp.nan)
+
+
+def random_batch(seed, rows=8, columns=16, kinds=(FRESH, CACHED, SUPERVISED, LEFT_OUT, TEXT)):
+    """Rows of ragged length; NaN in every number that must not be looked at."""
+    random = np.random.default_rng(seed)
+    length = random.integers(3, columns + 1, rows)
+    inside = np.arange(columns) < length[:, None]
+    sampled = inside & (random.random((rows, columns)) < 0.6) & (np.arange(columns) > 0)
+    kind = np.resize(kinds, rows)
+    number = {
+        name: np.where(sampled, random.normal(centre, 1, (rows, columns)), np.nan)
+        for name, centre in (('behaviour_logprob', -2), ('reference_logprob', -2), ('advantage', 0))
+    }
+    tokens = random.integers(0, VOCAB, (rows, columns)) * inside
+    table = random.normal(0, 1, (VOCAB, VOCAB))
+    fields = {'tokens': tokens, 'length': length, 'sampled': sampled, 'kind': kind} | number
+    return fields, table
+
+
+def on_device(fields):
+    types = {'tokens': jnp.int32, 'length': jnp.int32, 'sampled': bool, 'kind': jnp.int32}
+    return Batch(**{k: jnp.asarray(v, types.get(k, jnp.float32)) for k, v in fields.items()})
+
+
+def run(fields, table, micro_rows=4, widths=(8, 16), score=bigram, epochs=1, rate=1.0, **loss):
+    """Gradient of the loss (as the step that plain descent takes) and the metrics."""
+    settings = UpdateSettings(
+        micro_rows=micro_rows, widths=widths, epochs=epochs, loss=LossSettings(**loss)
+    )
+    update = make_update(score, optax.sgd(rate), settings)
+    table = jnp.asarray(table, jnp.float32)
+    learner, metrics = update.update(update.init(table), on_device(fields), fields['length'])
+    return np.asarray(table - learner.params), {k: float(v) for k, v in metrics.items()}
+
+
+def token_reference(kind, logprob, entropy, behaviour, reference, advantage, s):
+    """A token's loss and its slopes in logprob and entropy, from the formulas, term by term."""
+    if kind in (SUPERVISED, TEXT):
+        return {'supervised' if kind == SUPERVISED else 'language': (-logprob, -1.0, 0.0)}
+    w = np.exp(logprob - behaviour)
+    if kind == CACHED and s.cached_ratio == 'shaped':
+        shape = w / (w + s.shaping)
+        slope = s.shaping * w / (w + s.shaping) ** 2
+        return {'policy': (-shape * advantage, -slope * advantage, 0.0)}
+    if kind == CACHED:
+        w = min(w, s.truncation)
+    kept = w * advantage
+    edge = np.clip(w, 1 - s.clip_low, 1 + s.clip_high) * advantage
+    value, slope = (kept, kept) if kept <= edge else (edge, 0.0)
+    if kind == CACHED:
+        return {'policy': (-value, -slope, 0.0)}
+    if s.dual_clip is not None and advantage < 0 and value < s.dual_clip * advantage:
+        value, slope = s.dual_clip * advantage, 0.0
+    d = reference - logprob
+    far = d > 5
+    tangent = np.exp(5) * (d - 4) - d - 1
+    kl = {
+        'k1': (-d, 1.0),
+        'k2': (d * d / 2, -d),
+        'k3': (tangent, 1 - np.exp(5)) if far else (np.exp(d) - d - 1, 1 - np.exp(d)),
+    }[s.kl]
+    return {'policy': (-value, -slope, 0.0), 'kl': (*kl, 0.0), 'entropy': (-entropy, 0.0, -1.0)}
+
+
+def loss_reference(fields, table, s):
+    """The whole loss and its gradient in float64, one token after the other."""
+    rows = {}
+    for row, place in np.argwhere(fields['sampled']):
+        if fields['kind'][row] == LEFT_OUT:
+            continue
+        before, here = fields['tokens'][row, place - 1], fields['tokens'][row, place]
+        p = np.exp(table[before]) / np.exp(table[before]).sum()
+        entropy = -np.sum(p * np.log(p))
+        numbers = (fields[n][row, place] for n in ('behaviour_logprob', 'reference_logprob'))
+        terms = token_reference(
+            fields['kind'][row],
+            np.log(p[here]),
+            entropy,
+            *numbers,
+            fields['advantage'][row, place],
+            s,
+        )
+        for term, (value, by_logprob, by_entropy) in terms.items():
+            push = by_logprob * (np.eye(VOCAB)[here] - p)
+            push -= by_entropy * p * (np.log(p) + entropy)
+            rows.setdefault(term, {}).setdefault(row, []).append((value, before, push))
+    loss, gradient = 0.0, np.zeros_like(table)
+    for term, per_row in rows.items():
+        how = 'token' if term in ('supervised', 'language') else s.aggregation
+        tokens = sum(len(entries) for entries in per_row.values())
+        for entries in per_row.values():
+            over = {
+                'token': tokens,
+                'sequence': len(entries) * len(per_row),
+                'constant': s.constant_tokens * len(per_row),
+            }[how]
+            scale = getattr(s, f'{term}_weight') / over
+            loss += scale * sum(entry[0] for entry in entries)
+            for _, before, push in entries:
+                gradient[before] += scale * push
+    return loss, gradient
+
+
+SHAPES_OF_LOSS = [
+    {'kl': 'k3', 'aggregation': 'token'},
+    {'kl': 'k2', 'aggregation': 'sequence', 'cached_ratio': 'shaped'},
+    {'kl': 'k1', 'aggregation': 'constant', 'dual_clip': 1.5, 'clip_high': 0.28},
+]
+
+
+@pytest.mark.parametrize('shape', SHAPES_OF_LOSS)
+@pytest.mark.parametrize(('seed', 'rows'), [(0, 3), (1, 7), (2, 16)])
+def test_the_update_follows_the_formulas(seed, rows, shape):
+    fields, table = random_batch(seed, rows)
+    gradient, metrics = run(fields, table, **EVERY_TERM, **shape)
+    loss, slope = loss_reference(fields, table, LossSettings(**EVERY_TERM, **shape))
+    assert metrics['loss/total'] == pytest.approx(loss, rel=1e-5, abs=1e-5)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-4, atol=1e-5 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize('aggregation', ['token', 'sequence', 'constant'])
+@pytest.mark.parametrize('micro_rows', [2, 3, 8])
+def test_cutting_into_micro_batches_changes_nothing(micro_rows, aggregation):
+    fields, table = random_batch(3)
+    loss = EVERY_TERM | {'aggregation': aggregation}
+    whole, said = run(fields, table, micro_rows=1, **loss)
+    cut, said_cut = run(fields, table, micro_rows=micro_rows, **loss)
+    np.testing.assert_allclose(cut, whole, atol=1e-6)
+    assert said_cut == pytest.approx(said, abs=2e-6, rel=1e-5)
+
+
+@pytest.mark.parametrize('aggregation', ['token', 'sequence', 'constant'])
+def test_ten_more_padding_columns_change_nothing(aggregation):
+    fields, table = random_batch(4)
+    wider = {k: np.pad(v, [(0, 0), (0, 10)]) if v.ndim == 2 else v for k, v in fields.items()}
+    narrow = run(fields, table, widths=(16,), aggregation=aggregation)
+    wide = run(wider, table, widths=(26,), aggregation=aggregation)
+    np.testing.assert_allclose(wide[0], narrow[0], atol=1e-6)
+    assert wide[1] == pytest.approx(narrow[1], abs=1e-6, rel=1e-5)
+
+
+def table_by_place(logits, tokens, length, sampled):
+    """One row of logits for every position; the first token of a row is its number."""
+    logits = jax.nn.log_softmax(logits[tokens[:, 0]])[:, : tokens.shape[1]]
+    logprob = jnp.take_along_axis(logits, tokens[..., None], axis=2)[..., 0]
+    return logprob, -jnp.sum(jnp.exp(logits) * logits, axis=2)
+
+
+def test_forced_positions_get_no_gradient_and_sampled_ones_do():
+    fields, _ = random_batch(5, rows=6, kinds=(FRESH, CACHED, SUPERVISED, TEXT))
+    fields['tokens'][:, 0] = np.arange(6)
+    logits = np.random.default_rng(5).normal(0, 1, (6, 16, VOCAB))
+    loss = EVERY_TERM | {'cached_ratio': 'shaped'}
+    gradient, _ = run(fields, logits, score=table_by_place, **loss)
+    moved = np.abs(gradient).max(axis=2)
+    assert (moved[~fields['sampled']] == 0).all()
+    assert (moved[fields['sampled']] > 0).all()
+
+
+def test_no_cached_rows_is_plain_grpo_bit_for_bit():
+    fields, table = random_batch(6, rows=5, kinds=(FRESH,))
+    more, _ = random_batch(7, rows=3, kinds=(LEFT_OUT,))
+    both = {name: np.concatenate([fields[name], more[name]]) for name in fields}
+    both['length'][5:] = 0
+    plain, said = run(fields, table, micro_rows=2)
+    mixed, said_mixed = run(both, table, micro_rows=2)
+    assert (plain == mixed).all() and said == said_mixed
+
+
+def stale(ratio, advantage, **loss):
+    """The slope of one cached token's loss in its log-probability, for a given ratio."""
+    fields, table = random_batch(8, rows=1, kinds=(CACHED,))
+    fields['sampled'][:] = False
+    fields['sampled'][0, 1] = True
+    table[:] = 0
+    fields['behaviour_logprob'][0, 1] = -np.log(VOCAB) - np.log(ratio)
+    fields['advantage'][0, 1] = advantage
+    gradient, _ = run(fields, table, **loss)
+    before, here = fields['tokens'][0, :2]
+    return gradient[before, here] / (1 - 1 / VOCAB)
+
+
+@pytest.mark.parametrize(
+    ('ratio', 'advantage', 'mode', 'expected'),
+    [
+        (1.5, 1.0, 'behaviour', 0.0),  # far enough
+        (0.01, 1.0, 'behaviour', -0.01),  # a stale good example is hardly learned ...
+        (0.01, 1.0, 'shaped', -0.1 * 0.01 / 0.11**2),  # ... unless its ratio is shaped
+        (50.0, -1.0, 'behaviour', 2.0),  # truncated, and still learned from
+        (0.5, -1.0, 'behaviour', 0.0),
+    ],
+)
+def test_what_a_stale_token_teaches(ratio, advantage, mode, expected):
+    assert stale(ratio, advantage, cached_ratio=mode) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_ratio_is_one_before_an_update_and_not_after():
+    fields, table = random_batch(9, kinds=(FRESH,))
+    score = jax.jit(bigram)(jnp.asarray(table, jnp.float32), *on_device_scored(fields))[0]
+    fields['behaviour_logprob'] = np.asarray(score)
+    _, once = run(fields, table)
+    _, twice = run(fields, table, epochs=2)
+    assert once['policy/ratio_deviation'] < 1e-5 < twice['policy/ratio_deviation']
+
+
+def on_device_scored(fields):
+    batch = on_device(fields)
+    return batch.tokens, batch.length, batch.sampled
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'policy_weight': 0.5},
+        {'kl_weight': 0.0},
+        {'entropy_weight': 0.1},
+        {'supervised_weight': 0.0},
+        {'language_weight': 0.1},
+        {'clip_low': 0.5},
+        {'clip_high': 0.5},
+        {'dual_clip': 1.01},
+        {'cached_ratio': 'shaped'},
+        {'cached_ratio': 'shaped', 'shaping': 0.5},
+        {'truncation': 1.3},
+        {'kl': 'k1'},
+        {'kl': 'k2'},
+        {'aggregation': 'sequence'},
+        {'aggregation': 'constant'},
+        {'aggregation': 'constant', 'constant_tokens': 7},
+        {'epochs': 2},
+        {'rate': 0.5},
+    ],
+)
+def test_every_setting_changes_the_step(change, plain_step):
+    fields, table, plain = plain_step
+    assert np.abs(run(fields, table, widths=(16,), micro_rows=16, **change)[0] - plain).max() > 1e-6
+
+
+@pytest.fixture(scope='module')
+def plain_step():
+    fields, table = random_batch(10, rows=16)
+    return fields, table, run(fields, table, widths=(16,), micro_rows=16)[0]
+
+
+def test_a_learning_rate_of_zero_moves_nothing():
+    fields, table = random_batch(11)
+    assert (run(fields, table, rate=0.0)[0] == 0).all()
+
+
+def test_nothing_sampled_is_refused_and_leaves_no_trace():
+    fields, table = random_batch(12)
+    fields['sampled'][:] = False
+    update = make_update(bigram, optax.adamw(0.1, weight_decay=0.1), UpdateSettings(widths=(16,)))
+    learner, metrics = update.update(update.init(table), on_device(fields), fields['length'])
+    assert (np.asarray(learner.params) == table.astype(np.float32)).all() and learner.step == 0
+    with pytest.raises(ValueError, match='0 tokens were sampled'):
+        raise_if_refused(metrics)
+    with pytest.raises(ValueError, match='a row with tokens'):
+        update.update(learner, on_device(fields), np.zeros(8, int))
+
+
+def test_the_number_of_programs_is_the_number_of_widths():
+    scored = []
+
+    def counted(*arguments):
+        scored.append(arguments[1].shape)
+        return bigram(*arguments)
+
+    settings = UpdateSettings(micro_rows=3, widths=(4, 8, 16))
+    update = make_update(counted, optax.sgd(0.1), settings)
+    learner = update.init(jnp.zeros((VOCAB, VOCAB)))
+    for seed in range(5):
+        fields, _ = random_batch(seed, rows=16)
+        learner, _ = update.update(learner, on_device(fields), fields['length'])
+    assert sorted(scored) == sorted(set(scored)) and len(scored) <= 3
+
+
+def test_what_is_bound_to_the_score_is_not_learned_and_not_recompiled():
+    traces = []
+
+    def shifted(base, table, *rest):
+        traces.append(1)
+        return bigram(base + table, *rest)
+
+    fields, table = random_batch(13)
+    base, learned = jnp.asarray(table, jnp.float32), np.zeros_like(table)
+    gradient, _ = run(fields, learned, score=Partial(shifted, base), widths=(16,))
+    np.testing.assert_allclose(gradient, run(fields, table, widths=(16,))[0], atol=1e-6)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize('micro_rows', [1, 3, 7, 16])
+def test_a_plan_holds_every_row_once_in_a_width_that_fits(micro_rows):
+    lengths = np.random.default_rng(micro_rows).integers(0, 17, 13)
+    plan = plan_micro_batches(lengths, micro_rows, (4, 8, 16))
+    rows = np.concatenate([micro.rows for micro in plan])
+    assert sorted(rows[rows < 13]) == list(np.flatnonzero(lengths))
+    for micro in plan:
+        longest = lengths[micro.rows[micro.rows < 13]].max()
+        assert micro.width == min(width for width in (4, 8, 16) if width >= longest)
+
+
+def test_a_row_wider_than_every_width_is_refused():
+    with pytest.raises(ValueError, match='17 tokens; widths end at 16'):
+        plan_micro_batches([3, 17], 2, (8, 16))
+
+
+def test_the_cached_ratios_quantiles_are_those_of_the_tokens():
+    fields, table = random_batch(14, rows=16, kinds=(CACHED,))
+    _, metrics = run(fields, table)
+    logits = table - np.log(np.exp(table).sum(axis=1, keepdims=True))
+    row, place = np.nonzero(fields['sampled'])
+    logprob = logits[fields['tokens'][row, place - 1], fields['tokens'][row, place]]
+    log = logprob - fields['behaviour_logprob'][row, place]
+    for name, share in (('p10', 0.1), ('p50', 0.5), ('p90', 0.9)):
+        said = np.log(metrics[f'cached/ratio_{name}'])
+        assert said == pytest.approx(np.quantile(log, share, method='inverted_cdf'), abs=0.06)
+    assert metrics['cached/ratio_mean'] == pytest.approx(np.exp(log).mean(), rel=1e-4)
+
+
+def test_rows_with_nothing_to_teach_are_announced():
+    fields, table = random_batch(15, kinds=(FRESH, CACHED))
+    fields['advantage'][[0, 3]] = 0.0
+    assert run(fields, table)[1]['update/zero_advantage_rows'] == pytest.approx(2 / 8)
+
+
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        {'kl_weight': -1},
+        {'clip_low': 1.0},
+        {'dual_clip': 1.0},
+        {'truncation': 1.1},
+        {'kl': 'k4'},
+        {'aggregation': 'batch'},
+        {'shaping': 0},
+        {'constant_tokens': 0},
+    ],
+)
+def test_nonsense_is_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LossSettings(**wrong)
+
+
+@pytest.mark.parametrize('wrong', [{'micro_rows': 0}, {'epochs': 0}, {'widths': (8, 4)}])
+def test_a_cut_that_cannot_be_is_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        UpdateSettings(**wrong)
