@@ -7,24 +7,26 @@ service, and its copy must be had from the archive.  Test companies make drugs, 
 
 import dataclasses
 import functools
+import itertools
+import random
 import re
 
 from cacherl_jax.tasks.suite import (
     LEVELS,
     SPLITS,
+    Question,
     Suite,
     ask,
     called,
     chance,
+    goal,
     invent,
     mentions,
     read,
     spaced,
-    task_id,
-    tool,
 )
-from cacherl_jax.tasks.task import AssistantTurn, Episode, Subgoal, Task
-from cacherl_jax.tools.tool import Call, Status, Unavailable
+from cacherl_jax.tasks.task import AssistantTurn, Expert, Subgoal
+from cacherl_jax.tools.tool import Call, Status, Unavailable, tool
 
 ANSWER_CHARACTERS = 160
 STARTS, MIDDLES = (
@@ -78,9 +80,10 @@ _DOCUMENT = {report: f'd{1000 + index * 3989 % 8999}' for index, report in enume
 _TEXT = {report: f't{1000 + index * 5003 % 8999}' for index, report in enumerate(_REPORTS)}
 _BY_DOCUMENT = {name: report for report, name in _DOCUMENT.items()}
 _BY_TEXT = {name: report for report, name in _TEXT.items()}
-_BY_FAMILY = {}
-for _report in _REPORTS:
-    _BY_FAMILY.setdefault(_report[0].split()[0].lower(), []).append(_report)
+_BY_FAMILY = {
+    family.lower(): list(reports)
+    for family, reports in itertools.groupby(_REPORTS, lambda report: report[0].split()[0])
+}
 
 
 def is_out(company: str, year: int) -> bool:
@@ -114,7 +117,7 @@ def parse_document(document: str) -> dict:
     """Open a report."""
     company, year, copy = report = _known(_BY_DOCUMENT, document)
     if is_out(company, year) and not copy:
-        raise Unavailable(f'{document} is unavailable')
+        raise Unavailable(document)
     return {'text': _TEXT[report]}
 
 
@@ -153,12 +156,20 @@ TOOLS = tuple(map(tool, (search, parse_document, extract_data, summarize, share_
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """What is asked, and the truth about it."""
+class Figure(Question):
+    """A figure of one company and year, and what drove sales."""
 
     company: str
     year: int
     field: str
+
+    @property
+    def entity(self) -> str:
+        return self.company.split()[0]
+
+    def requests(self, unseen: bool) -> list[str]:
+        wordings = WORDINGS + UNSEEN_WORDINGS * unseen
+        return [wording.format(**dataclasses.asdict(self)) for wording in wordings]
 
     @property
     def figure(self) -> str:
@@ -173,134 +184,109 @@ class Question:
         family = _BY_FAMILY[self.company.split()[0].lower()]
         return sorted({company for company, _, _ in family} - {self.company})
 
-    def answer(self, figure: str, summary: str) -> str:
+    def say(self, figure: str, summary: str) -> str:
         return f'{self.company} {self.year} {self.field}: {figure}. {summary}'
 
+    def expert(self) -> Expert:
+        """Search, open (a copy where the report is out), read figure and summary, answer."""
+        title = f'{self.company} report {self.year}'
+        (found,) = yield ask(Call('search', {'query': f'{self.company} {self.year}'}))
+        chosen = next(key for key, value in read(found).items() if value == title)
+        (opened,) = yield ask(Call('parse_document', {'document': chosen}))
+        if opened.status is not Status.OK:
+            (stored,) = yield ask(Call('archive', {'document': chosen}))
+            (opened,) = yield ask(Call('parse_document', {'document': read(stored)['copy']}))
+        text = read(opened)['text']
+        data, summary = yield ask(
+            Call('extract_data', {'text': text, 'field': self.field}),
+            Call('summarize', {'text': text}),
+        )
+        said = self.say(read(data)[self.field], read(summary)['summary'])
+        yield AssistantTurn(content=said)
 
-def expert(asked: Question):
-    """Search, open (the copy where the report is out), read figure and summary at once, answer."""
-    title = f'{asked.company} report {asked.year}'
-    (found,) = yield ask(Call('search', {'query': f'{asked.company} {asked.year}'}))
-    chosen = next(key for key, value in read(found).items() if value == title)
-    (opened,) = yield ask(Call('parse_document', {'document': chosen}))
-    if opened.status is not Status.OK:
-        (stored,) = yield ask(Call('archive', {'document': chosen}))
-        (opened,) = yield ask(Call('parse_document', {'document': read(stored)['copy']}))
-    text = read(opened)['text']
-    data, summary = yield ask(
-        Call('extract_data', {'text': text, 'field': asked.field}),
-        Call('summarize', {'text': text}),
-    )
-    said = asked.answer(read(data)[asked.field], read(summary)['summary'])
-    yield AssistantTurn(content=said)
+    def score(self, answer: str) -> float:
+        """0.7 for the one right figure with its unit, 1 with a sound summary, 0 otherwise."""
+        verb, driver = self.outlook
+        value, unit = self.figure.split(maxsplit=1)
+        numbers = [one for one in re.findall(r'\d[\d.,]*\d|\d', answer) if one != str(self.year)]
+        strangers = {*self.sisters, *FIELDS, *UNITS} - {self.field, unit}
+        if (
+            len(answer) > ANSWER_CHARACTERS
+            or not mentions(answer, self.figure)
+            or numbers != [value]
+            or any(mentions(answer, other) for other in strangers)
+        ):
+            return 0.0
+        directions = {word in UP for word in UP + DOWN if mentions(answer, word)}
+        drivers = {other for other in DRIVERS if mentions(answer, other)}
+        return 1.0 if directions == {verb in UP} and drivers == {driver} else 0.7
 
+    def solved(self, answer: str) -> bool:
+        """Company, field, figure, direction and driver are all said, and nothing against them."""
+        said, (verb, driver) = spaced(answer), self.outlook
+        words = set(said.split())
+        wanted = (self.company, self.field, self.figure, driver)
+        right_verbs, wrong_verbs = (UP, DOWN) if verb in UP else (DOWN, UP)
+        wrong = {*FIELDS, *wrong_verbs} - {self.field}
+        value = self.figure.split()[0]
+        digits = sorted(word for word in said.split() if any(map(str.isdigit, word)))
+        return (
+            len(answer) <= ANSWER_CHARACTERS
+            and all(f' {phrase.lower()} ' in said for phrase in wanted)
+            and not words.isdisjoint(right_verbs)
+            and words.isdisjoint(wrong)
+            and sum(f' {other} ' in said for other in DRIVERS) == 1
+            and digits in ([value], sorted([value, str(self.year)]))
+        )
 
-def score(asked: Question, episode: Episode) -> float:
-    """0.7 for the one right figure with its unit, 1 with a sound summary, 0 for anything else."""
-    answer, (verb, driver) = episode.answer, asked.outlook
-    numbers = set(re.findall(r'\d[\d.,]*\d|\d', answer)) - {str(asked.year)}
-    strangers = [*asked.sisters, *(set(FIELDS) - {asked.field})]
-    if (
-        len(answer) > ANSWER_CHARACTERS
-        or not mentions(answer, asked.figure)
-        or numbers != {asked.figure.split()[0]}
-        or any(mentions(answer, other) for other in strangers)
-    ):
-        return 0.0
-    directions = {word in UP for word in UP + DOWN if mentions(answer, word)}
-    drivers = {other for other in DRIVERS if mentions(answer, other)}
-    return 1.0 if directions == {verb in UP} and drivers == {driver} else 0.7
+    def wrong_answers(self) -> tuple[str, ...]:
+        """Wrong unit, year, field or company, in perfect form; no figure; all figures."""
+        value, scale, currency = self.figure.split()
+        summary = 'Sales {} on {}.'.format(*self.outlook)
+        other_scale = 'million' if scale == 'billion' else 'billion'
+        other_year = sum(_years(self.company)) - self.year
+        every = [figure_of(self.company, self.year, field) for field in FIELDS]
+        figures = [
+            value,
+            f'{value} {other_scale} {currency}',
+            figure_of(self.company, other_year, self.field),
+            *every,
+            *(figure_of(sister, self.year, self.field) for sister in self.sisters),
+            ', '.join(every),
+        ]
+        swapped = [dataclasses.replace(self, company=sister) for sister in self.sisters]
+        swapped.append(dataclasses.replace(self, year=other_year))
+        return (
+            summary,
+            *(self.say(wrong, summary) for wrong in figures if wrong != self.figure),
+            *(other.say(self.figure, summary) for other in swapped),
+        )
 
+    def subgoals(self) -> tuple[Subgoal, ...]:
+        """Report opened, figure read, summary read; of the original or of its copy."""
+        reports = [(self.company, self.year, copy) for copy in (0, 1)]
 
-def solved(asked: Question, episode: Episode) -> bool:
-    """Company, field, figure, direction and driver are all said, and nothing against them."""
-    said, (verb, driver) = spaced(episode.answer), asked.outlook
-    words = set(said.split())
-    wanted = (asked.company, asked.field, asked.figure, driver)
-    right_verbs, wrong_verbs = (UP, DOWN) if verb in UP else (DOWN, UP)
-    wrong = {*FIELDS, *wrong_verbs} - {asked.field}
-    digits = {word for word in words if any(map(str.isdigit, word))}
-    return (
-        len(episode.answer) <= ANSWER_CHARACTERS
-        and all(f' {phrase.lower()} ' in said for phrase in wanted)
-        and not words.isdisjoint(right_verbs)
-        and words.isdisjoint(wrong)
-        and sum(f' {other} ' in said for other in DRIVERS) == 1
-        and digits <= {str(asked.year), asked.figure.split()[0]}
-    )
+        def opened(turns):
+            names = [_DOCUMENT[report] for report in reports]
+            return any(called(turns, 'parse_document', document=name) for name in names)
 
+        def used(name, turns, **arguments):
+            texts = [_TEXT[report] for report in reports]
+            return any(called(turns, name, text=text, **arguments) for text in texts)
 
-def wrong_answers(asked: Question) -> tuple[str, ...]:
-    """Wrong unit, year, field or company, in perfect form; no figure; all figures."""
-    value, scale, currency = asked.figure.split()
-    summary = 'Sales {} on {}.'.format(*asked.outlook)
-    other_scale = 'million' if scale == 'billion' else 'billion'
-    other_year = sum(_years(asked.company)) - asked.year
-    every = [figure_of(asked.company, asked.year, field) for field in FIELDS]
-    figures = [
-        value,
-        f'{value} {other_scale} {currency}',
-        figure_of(asked.company, other_year, asked.field),
-        *every,
-        *(figure_of(sister, asked.year, asked.field) for sister in asked.sisters),
-        ', '.join(every),
-    ]
-    swapped = [dataclasses.replace(asked, company=sister) for sister in asked.sisters]
-    return (
-        summary,
-        *(asked.answer(wrong, summary) for wrong in figures if wrong != asked.figure),
-        *(other.answer(asked.figure, summary) for other in swapped),
-    )
-
-
-def subgoals(asked: Question) -> tuple[Subgoal, ...]:
-    """Report opened, figure read, summary read; of the original or of its copy."""
-    reports = [(asked.company, asked.year, copy) for copy in (0, 1)]
-
-    def reached(name, turns, **arguments):
-        argument, shelf = ('document', _DOCUMENT) if name == 'parse_document' else ('text', _TEXT)
-        return any(called(turns, name, **arguments, **{argument: shelf[one]}) for one in reports)
-
-    return (
-        Subgoal(
-            name='report obtained',
-            reached=lambda turns: reached('parse_document', turns),
-            tools=frozenset({'search', 'parse_document', 'archive'}),
-        ),
-        Subgoal(
-            name='figure extracted',
-            reached=lambda turns: reached('extract_data', turns, field=asked.field),
-            tools=frozenset({'extract_data'}),
-        ),
-        Subgoal(
-            name='report summarised',
-            reached=lambda turns: reached('summarize', turns),
-            tools=frozenset({'summarize'}),
-        ),
-    )
+        extracted = functools.partial(used, 'extract_data', field=self.field)
+        summarised = functools.partial(used, 'summarize')
+        return (
+            goal('report obtained', opened, 'search', 'parse_document', 'archive'),
+            goal('figure extracted', extracted, 'extract_data'),
+            goal('report summarised', summarised, 'summarize'),
+        )
 
 
-def task(split: str, level: int, number: int) -> Task:
-    """Find one figure of one company and year, and summarise."""
-    draws = chance(task_id('research', split, level, number))
+def question(split: str, level: int, draws: random.Random) -> Figure:
+    """One figure of one company and year."""
     company = draws.choice(COMPANIES[split, level])
-    asked = Question(company, draws.choice(_years(company)), draws.choice(FIELDS))
-    wordings = WORDINGS + (UNSEEN_WORDINGS if (split, level) == ('test', 3) else ())
-    request = draws.choice(wordings).format(**dataclasses.asdict(asked))
-    return Task(
-        id=task_id('research', split, level, number),
-        suite='research',
-        split=split,
-        level=level,
-        entity=company.split()[0],
-        messages=({'role': 'user', 'content': request},),
-        tools=TOOLS[: level + 3],
-        expert=functools.partial(expert, asked),
-        subgoals=subgoals(asked),
-        score=functools.partial(score, asked),
-        solved=functools.partial(solved, asked),
-        wrong_answers=('', request, *wrong_answers(asked)),
-    )
+    return Figure(company, draws.choice(_years(company)), draws.choice(FIELDS))
 
 
-RESEARCH = Suite('research', task)
+RESEARCH = Suite(name='research', tools=(TOOLS[:4], TOOLS[:5], TOOLS), question=question)

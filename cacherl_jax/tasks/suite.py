@@ -1,33 +1,85 @@
-"""What task suites share: seeded chance, invented names, small tools, demonstrations, text checks.
+"""What task suites share: how a question becomes a task, seeded chance, names, text checks.
 
-A suite is a name and a function from (split, level, number) to a task, the same for ever.  The two
-ways to look for words are apart on purpose: rewards use `mentions`, evaluation uses `spaced`.
+A suite is a name, tools, and a function from (split, level, chance) to a question; the number of a
+task is the seed of its chance, so it is the same task for ever.  The two ways to look for words are
+apart on purpose: rewards use `mentions`, evaluation uses `spaced`.
 """
 
 import dataclasses
 import hashlib
-import inspect
 import itertools
 import json
 import random
 import re
-import typing
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol
 
-from cacherl_jax.tasks.task import AssistantTurn, Episode, Task, Termination, Turn
-from cacherl_jax.tools.tool import Call, ParseError, Result, Scope, Status, Tool
+from cacherl_jax.tasks.task import AssistantTurn, Episode, Expert, Subgoal, Task, Termination, Turn
+from cacherl_jax.tools.tool import Call, ParseError, Result, Status, Tool
 
 SPLITS = ('train', 'validation', 'test')
 LEVELS = (1, 2, 3)
 
 
-@dataclasses.dataclass(frozen=True)
+class Question(Protocol):
+    """What a suite draws: what is asked, and the truth about it.  Suites derive from this."""
+
+    @property
+    def entity(self) -> str:
+        """What splits are made by."""
+
+    def requests(self, unseen: bool) -> Sequence[str]:
+        """Wordings to draw from; `unseen` adds those that only the hardest test tasks use."""
+
+    def start(self) -> Any:
+        """A fresh state for the session tools; None where there are none."""
+        return None
+
+    def expert(self) -> Expert:
+        """Plays well, looking at the results."""
+
+    def subgoals(self) -> Sequence[Subgoal]:
+        """The milestones."""
+
+    def score(self, answer: str) -> float:
+        """The reward of an answer, in [0, 1]."""
+
+    def solved(self, answer: str) -> bool:
+        """Whether everything is right, for evaluation; not by way of `score`."""
+
+    def wrong_answers(self) -> Sequence[str]:
+        """Answers that look right and are not."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A family of tasks; `task(split, level, number)` is the same task for ever."""
+    """A family of tasks."""
 
     name: str
-    task: Callable[[str, int, int], Task]
+    tools: tuple[tuple[Tool, ...], ...]  # for each level
+    question: Callable[[str, int, random.Random], Question]  # of a split, a level and chance
+
+    def task(self, split: str, level: int, number: int) -> Task:
+        """The task of this number, the same for ever."""
+        name = task_id(self.name, split, level, number)
+        draws = chance(name)
+        asked = self.question(split, level, draws)
+        request = draws.choice(asked.requests((split, level) == ('test', max(LEVELS))))
+        return Task(
+            id=name,
+            suite=self.name,
+            split=split,
+            level=level,
+            entity=asked.entity,
+            messages=({'role': 'user', 'content': request},),
+            tools=self.tools[level - 1],
+            start=asked.start,
+            expert=asked.expert,
+            subgoals=tuple(asked.subgoals()),
+            score=lambda episode: asked.score(episode.answer),
+            solved=lambda episode: asked.solved(episode.answer),
+            wrong_answers=('', request, *asked.wrong_answers()),
+        )
 
 
 def draw(suite: Suite, split: str, level: int, count: int, first: int = 0) -> tuple[Task, ...]:
@@ -60,28 +112,15 @@ def invent(purpose: str, *syllables: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def tool(function: Callable, *, scope: Scope = Scope.PURE, changes_state: bool = False) -> Tool:
-    """A tool from a documented function whose parameters are text, or a `Literal` of texts."""
-    hints = typing.get_type_hints(function)
-    names = list(inspect.signature(function).parameters)[scope is Scope.SESSION :]
-    allowed = {name: typing.get_args(hints[name]) for name in names}
-    properties = {
-        name: {'type': 'string'} | ({'enum': list(values)} if values else {})
-        for name, values in allowed.items()
-    }
-    return Tool(
-        name=function.__name__,
-        description=inspect.getdoc(function),
-        parameters={'type': 'object', 'properties': properties, 'required': names},
-        function=function,
-        scope=scope,
-        changes_state=changes_state,
-    )
-
-
 def ask(*calls: Call) -> AssistantTurn:
     """An expert's turn that only calls."""
     return AssistantTurn(calls=calls)
+
+
+def ask_each(calls: Mapping[str, Call]) -> Generator[AssistantTurn, tuple[Result, ...], dict]:
+    """Asks side by side in one turn; the results come back under the keys of their calls."""
+    results = yield ask(*calls.values())
+    return dict(zip(calls, results, strict=True))
 
 
 def read(result: Result) -> Any:
@@ -111,6 +150,11 @@ def _turn(said: AssistantTurn, results: tuple[Result, ...]) -> Turn:
         calls=said.calls,
         results=results,
     )
+
+
+def goal(name: str, reached: Callable[[Sequence[Turn]], bool], *tools: str) -> Subgoal:
+    """A milestone and the tools that serve it."""
+    return Subgoal(name=name, reached=reached, tools=frozenset(tools))
 
 
 def called(turns: Sequence[Turn], name: str, **arguments: str) -> bool:

@@ -7,23 +7,24 @@ same, and for one of the days (mostly) the weather service is out, so that the b
 import dataclasses
 import functools
 import itertools
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from cacherl_jax.tasks.suite import (
+    Question,
     Suite,
-    ask,
+    ask_each,
     called,
     chance,
+    goal,
     invent,
     mentions,
     read,
     spaced,
-    task_id,
-    tool,
 )
-from cacherl_jax.tasks.task import AssistantTurn, Episode, Subgoal, Task
-from cacherl_jax.tools.tool import Call, Status, Unavailable
+from cacherl_jax.tasks.task import AssistantTurn, Expert, Subgoal
+from cacherl_jax.tools.tool import Call, Status, Unavailable, tool
 
 ANSWER_CHARACTERS = 60, 170  # most for one day and for two: room for one plan a day
 _NAMES = invent(
@@ -64,13 +65,13 @@ UNSEEN_WORDINGS = (
 )
 
 
+_KNOWN = frozenset(_NAMES)
+
+
 def sky_of(city: str, day: str) -> str:
     if city not in _KNOWN or day not in DAYS:
         raise ValueError(f'no city {city}' if day in DAYS else f'no day {day}')
     return chance('sky', city, day).choice(WET + DRY)
-
-
-_KNOWN = frozenset(_NAMES)
 
 
 def is_out(city: str, day: str) -> bool:
@@ -80,9 +81,10 @@ def is_out(city: str, day: str) -> bool:
 
 def weather(city: str, day: str) -> dict:
     """Sky on a day."""
+    sky = sky_of(city, day)
     if is_out(city, day):
-        raise Unavailable(f'no weather for {day}')
-    return {'sky': sky_of(city, day)}
+        raise Unavailable(day)
+    return {'sky': sky}
 
 
 def indoor(city: str, day: str) -> dict:
@@ -117,12 +119,28 @@ def forecast(city: str, day: str) -> dict:
 TOOLS = tuple(map(tool, (weather, indoor, route, outdoor, hotel, forecast)))
 
 
+def say(day: str, sky: str, phrases: Sequence[str]) -> str:
+    return f'{day}: {sky}, so {" and ".join(phrases)}.'
+
+
+_PLANS = re.compile('|'.join(INDOOR + ROUTES + OUTDOOR), re.IGNORECASE)
+
+
 @dataclasses.dataclass(frozen=True)
-class Visit:
+class Visit(Question):
     """A city and the days there."""
 
     city: str
     days: tuple[str, ...]
+
+    @property
+    def entity(self) -> str:
+        return self.city
+
+    def requests(self, unseen: bool) -> list[str]:
+        days = ' and '.join(self.days)
+        wordings = WORDINGS + UNSEEN_WORDINGS * unseen
+        return [wording.format(city=self.city, days=days) for wording in wordings]
 
     def is_wet(self, day: str) -> bool:
         return sky_of(self.city, day) in WET
@@ -134,124 +152,112 @@ class Visit:
         path = route(self.city, day)['route']
         return (path, outdoor(self.city, path)['plan'])
 
+    def expert(self) -> Expert:
+        """Ask the weather, or the backup where it is out; then each day's branch, side by side."""
 
-def say(day: str, sky: str, phrases: tuple[str, ...]) -> str:
-    return f'{day}: {sky}, so {" and ".join(phrases)}.'
+        def call(name, **arguments):
+            return Call(name, {'city': self.city, **arguments})
 
+        told = yield from ask_each({day: call('weather', day=day) for day in self.days})
+        missing = [day for day in self.days if told[day].status is not Status.OK]
+        if missing:
+            told |= yield from ask_each({day: call('forecast', day=day) for day in missing})
+        sky = {day: read(told[day])['sky'] for day in self.days}
+        branch = {day: 'indoor' if sky[day] in WET else 'route' for day in self.days}
+        told = yield from ask_each({day: call(branch[day], day=day) for day in self.days})
+        plan = {day: list(read(told[day]).values()) for day in self.days}
+        dry = [day for day in self.days if branch[day] == 'route']
+        if dry:
+            told = yield from ask_each({day: call('outdoor', path=plan[day][0]) for day in dry})
+        for day in dry:
+            plan[day].append(read(told[day])['plan'])
+        yield AssistantTurn(content=' '.join(say(day, sky[day], plan[day]) for day in self.days))
 
-def expert(visit: Visit):
-    """Ask the weather, the backup where it is out, then each day's branch; days side by side."""
-    city, days = visit.city, visit.days
-    told = yield ask(*(Call('weather', {'city': city, 'day': day}) for day in days))
-    sky = {
-        day: read(one)['sky']
-        for day, one in zip(days, told, strict=True)
-        if one.status is Status.OK
-    }
-    missing = [day for day in days if day not in sky]
-    if missing:
-        told = yield ask(*(Call('forecast', {'city': city, 'day': day}) for day in missing))
-        sky |= {day: read(one)['sky'] for day, one in zip(missing, told, strict=True)}
-    names = {day: 'indoor' if sky[day] in WET else 'route' for day in days}
-    told = yield ask(*(Call(names[day], {'city': city, 'day': day}) for day in days))
-    plan = {day: tuple(read(one).values()) for day, one in zip(days, told, strict=True)}
-    dry = [day for day in days if names[day] == 'route']
-    if dry:
-        told = yield ask(*(Call('outdoor', {'city': city, 'path': plan[day][0]}) for day in dry))
-        plan |= {day: (*plan[day], read(one)['plan']) for day, one in zip(dry, told, strict=True)}
-    yield AssistantTurn(content=' '.join(say(day, sky[day], plan[day]) for day in days))
+    def _day_score(self, day: str, said: str) -> float:
+        sky, wet = sky_of(self.city, day), self.is_wet(day)
+        wanted = {phrase.lower() for phrase in self.phrases(day, wet)}
+        named = {phrase.lower() for phrase in _PLANS.findall(said)}
+        skies = {word for word in WET + DRY if mentions(said, word)}
+        if named - wanted or skies - {sky}:
+            return 0.0
+        return 0.3 * (sky in skies) + 0.7 * len(named) / len(wanted)
 
+    def score(self, answer: str) -> float:
+        """1 where each day has its sky and its plan; what belongs elsewhere spoils the day."""
+        if len(answer) > ANSWER_CHARACTERS[len(self.days) - 1]:
+            return 0.0
+        said = dict.fromkeys(self.days, answer)
+        if len(self.days) > 1:
+            pieces = re.split(f'({"|".join(self.days)})', answer)
+            # What stands before the first day counts for it, and a day told twice counts whole.
+            said = dict.fromkeys(self.days, '') | {self.days[0]: pieces[0]}
+            for day, words in zip(pieces[1::2], pieces[2::2], strict=True):
+                said[day] += words
+        days = [self._day_score(day, said[day]) for day in self.days]
+        return 1.0 if min(days) > 0.99 else 0.4 * sum(days) / len(days)
 
-_PLANS = re.compile('|'.join(INDOOR + ROUTES + OUTDOOR), re.IGNORECASE)
-
-
-def _day_score(visit: Visit, day: str, said: str) -> float:
-    sky, wet = sky_of(visit.city, day), visit.is_wet(day)
-    wanted = {phrase.lower() for phrase in visit.phrases(day, wet)}
-    named = {phrase.lower() for phrase in _PLANS.findall(said)}
-    skies = {word for word in WET + DRY if mentions(said, word)}
-    if named - wanted or skies - {sky}:
-        return 0.0
-    return 0.3 * (sky in skies) + 0.7 * len(named) / len(wanted)
-
-
-def score(visit: Visit, episode: Episode) -> float:
-    """1 where each day has its sky and branch's whole plan; a foreign plan or sky spoils a day."""
-    answer = episode.answer
-    if len(answer) > ANSWER_CHARACTERS[len(visit.days) - 1]:
-        return 0.0
-    said = dict.fromkeys(visit.days, answer)
-    if len(visit.days) > 1:
-        pieces = re.split(f'({"|".join(visit.days)})', answer)
-        said = dict.fromkeys(visit.days, '') | dict(zip(pieces[1::2], pieces[2::2], strict=True))
-    days = [_day_score(visit, day, said[day]) for day in visit.days]
-    return 1.0 if min(days) > 0.99 else 0.4 * sum(days) / len(days)
-
-
-def solved(visit: Visit, episode: Episode) -> bool:
-    """Each day's sentence tells its sky and plan, and no word of the whole belongs elsewhere."""
-    said = spaced(episode.answer)
-    right = {day: visit.phrases(day, visit.is_wet(day)) for day in visit.days}
-    skies = {sky_of(visit.city, day) for day in visit.days}
-    plans = {phrase for phrases in right.values() for phrase in phrases}
-    starts = sorted((said.find(f' {day.lower()} '), day) for day in visit.days)
-    stops = [start for start, _ in starts[1:]] + [len(said)]
-    single = len(visit.days) == 1
-    return (
-        len(episode.answer) <= ANSWER_CHARACTERS[len(visit.days) - 1]
-        and not set(said.split()) & ({*WET, *DRY} - skies)
-        and not any(f' {one.lower()} ' in said for one in {*INDOOR, *ROUTES, *OUTDOOR} - plans)
-        and all(
-            (single or start >= 0)
+    def solved(self, answer: str) -> bool:
+        """Each day's sentence tells its sky and plan, and nothing belongs elsewhere."""
+        said = spaced(answer)
+        right = {day: self.phrases(day, self.is_wet(day)) for day in self.days}
+        skies = {sky_of(self.city, day) for day in self.days}
+        plans = {phrase for phrases in right.values() for phrase in phrases}
+        starts = sorted((said.find(f' {day.lower()} '), day) for day in self.days)
+        stops = [start for start, _ in starts[1:]] + [len(said)]
+        single = len(self.days) == 1
+        return (
+            len(answer) <= ANSWER_CHARACTERS[len(self.days) - 1]
+            and not set(said.split()) & ({*WET, *DRY} - skies)
+            and not any(f' {one.lower()} ' in said for one in {*INDOOR, *ROUTES, *OUTDOOR} - plans)
             and all(
-                f' {phrase.lower()} ' in (said if single else said[start : stop + 1])
-                for phrase in (sky_of(visit.city, day), *right[day])
+                (single or start >= 0)
+                and all(
+                    f' {phrase.lower()} ' in (said if single else said[start : stop + 1])
+                    for phrase in (sky_of(self.city, day), *right[day])
+                )
+                for (start, day), stop in zip(starts, stops, strict=True)
             )
-            for (start, day), stop in zip(starts, stops, strict=True)
-        )
-    )
-
-
-def wrong_answers(visit: Visit) -> tuple[str, ...]:
-    """The other branch, both branches, another city's plan, the sky without a plan."""
-
-    def whole(phrases, skies=sky_of):
-        return ' '.join(say(day, skies(visit.city, day), phrases(day)) for day in visit.days)
-
-    other = dataclasses.replace(visit, city=_NAMES[_NAMES.index(visit.city) - 1])
-    answers = {
-        whole(lambda day: visit.phrases(day, not visit.is_wet(day))),
-        whole(lambda day: visit.phrases(day, True) + visit.phrases(day, False)),
-        whole(
-            lambda day: other.phrases(day, other.is_wet(day)),
-            lambda _, day: sky_of(other.city, day),
-        ),
-        whole(lambda day: ()),
-    }
-    return tuple(sorted(answers - {whole(lambda day: visit.phrases(day, visit.is_wet(day)))}))
-
-
-def subgoals(visit: Visit) -> tuple[Subgoal, ...]:
-    """The sky of each day known; each day's plan of the right branch read."""
-
-    def knows(day, turns):
-        at = {'city': visit.city, 'day': day}
-        return called(turns, 'weather', **at) or called(turns, 'forecast', **at)
-
-    def planned(day, turns):
-        if visit.is_wet(day):
-            return called(turns, 'indoor', city=visit.city, day=day)
-        return called(turns, 'outdoor', city=visit.city, path=visit.phrases(day, False)[0])
-
-    def both(day) -> Iterator[Subgoal]:
-        branch = {'indoor'} if visit.is_wet(day) else {'route', 'outdoor'}
-        skies = frozenset({'weather', 'forecast'})
-        yield Subgoal(name=f'sky of {day}', reached=functools.partial(knows, day), tools=skies)
-        yield Subgoal(
-            name=f'plan of {day}', reached=functools.partial(planned, day), tools=frozenset(branch)
         )
 
-    return tuple(itertools.chain.from_iterable(map(both, visit.days)))
+    def wrong_answers(self) -> tuple[str, ...]:
+        """The other branch, both branches, another city's plan, the sky without a plan."""
+
+        def whole(phrases, skies=sky_of):
+            return ' '.join(say(day, skies(self.city, day), phrases(day)) for day in self.days)
+
+        other = dataclasses.replace(self, city=_NAMES[_NAMES.index(self.city) - 1])
+        answers = {
+            whole(lambda day: self.phrases(day, not self.is_wet(day))),
+            whole(lambda day: self.phrases(day, True) + self.phrases(day, False)),
+            whole(
+                lambda day: other.phrases(day, other.is_wet(day)),
+                lambda _, day: sky_of(other.city, day),
+            ),
+            whole(lambda day: self.phrases(day, self.is_wet(day) == (day != self.days[0]))),
+            whole(lambda day: ()),
+        }
+        return tuple(sorted(answers - {whole(lambda day: self.phrases(day, self.is_wet(day)))}))
+
+    def subgoals(self) -> tuple[Subgoal, ...]:
+        """The sky of each day known; each day's plan of the right branch read."""
+
+        def knows(day, turns):
+            return any(
+                called(turns, name, city=self.city, day=day) for name in ('weather', 'forecast')
+            )
+
+        def planned(day, turns):
+            if self.is_wet(day):
+                return called(turns, 'indoor', city=self.city, day=day)
+            return called(turns, 'outdoor', city=self.city, path=self.phrases(day, False)[0])
+
+        goals = []
+        for day in self.days:
+            branch = ['indoor'] if self.is_wet(day) else ['route', 'outdoor']
+            known, had = functools.partial(knows, day), functools.partial(planned, day)
+            goals += [goal(f'sky of {day}', known, 'weather', 'forecast')]
+            goals += [goal(f'plan of {day}', had, *branch)]
+        return tuple(goals)
 
 
 def _fits(visit: Visit, level: int, outages: int) -> bool:
@@ -259,7 +265,8 @@ def _fits(visit: Visit, level: int, outages: int) -> bool:
     return out == outages and (level == 1 or any(map(visit.is_wet, visit.days)))
 
 
-def _visit(split: str, level: int, draws) -> Visit:
+def question(split: str, level: int, draws: random.Random) -> Visit:
+    """A city and a day or two that suit the level; seldom refused, so soon found."""
     outages = int(level == 3 and draws.random() < 0.75)
     while True:
         first = draws.randrange(7)
@@ -269,26 +276,4 @@ def _visit(split: str, level: int, draws) -> Visit:
             return visit
 
 
-def task(split: str, level: int, number: int) -> Task:
-    """Plan one day or two in a city by the weather."""
-    draws = chance(task_id('trip', split, level, number))
-    visit = _visit(split, level, draws)
-    wordings = WORDINGS + (UNSEEN_WORDINGS if (split, level) == ('test', 3) else ())
-    request = draws.choice(wordings).format(city=visit.city, days=' and '.join(visit.days))
-    return Task(
-        id=task_id('trip', split, level, number),
-        suite='trip',
-        split=split,
-        level=level,
-        entity=visit.city,
-        messages=({'role': 'user', 'content': request},),
-        tools=TOOLS[: level + 3],
-        expert=functools.partial(expert, visit),
-        subgoals=subgoals(visit),
-        score=functools.partial(score, visit),
-        solved=functools.partial(solved, visit),
-        wrong_answers=('', request, *wrong_answers(visit)),
-    )
-
-
-TRIP = Suite('trip', task)
+TRIP = Suite(name='trip', tools=(TOOLS[:4], TOOLS[:5], TOOLS), question=question)
