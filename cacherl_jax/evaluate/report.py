@@ -81,12 +81,12 @@ def _tiers(series: Mapping[str, list[list]]) -> dict[str, Any]:
 
 
 def _failures(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The failure table of each stage at its last step."""
+    """The failure table of each stage at its last step, the newest stage first."""
     stages = {}
     for episode in episodes:
         stages[episode['stage']] = max(episode['step'], stages.get(episode['stage'], -1))
     tables = []
-    for stage, step in stages.items():
+    for stage, step in sorted(stages.items(), key=lambda pair: -pair[1]):
         last = [e for e in episodes if e['stage'] == stage and e['step'] == step]
         failed = [
             (e['task'], Failure(**e['failure'] | {'kind': Kind(e['failure']['kind'])}))
@@ -128,7 +128,7 @@ def run_record(folder: str | os.PathLike, settings: ReportSettings) -> dict[str,
     return {
         'name': folder.name,
         'result': json.loads(result.read_text(encoding='utf-8')) if result.exists() else None,
-        'series': series,
+        'series': {n: points for n, points in series.items() if not TIER_METRIC.fullmatch(n)},
         'tiers': _tiers(series),
         'failures': _failures(episodes),
         'episodes': _shown_episodes(episodes, settings),

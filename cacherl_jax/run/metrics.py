@@ -38,11 +38,13 @@ def make_metrics(folder: str | os.PathLike, restored_step: int = -1) -> Metrics:
 
     def write(step, scalars):
         numbers = {name: float(value) for name, value in jax.device_get(dict(scalars)).items()}
-        # JSON has no NaN or infinity; null says that the number was not finite.
+        # JSON has no NaN or infinity: null says that a number was not finite, as a gap does on the
+        # board.
         finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
         append({'step': int(step)} | finite)
-        for name, number in numbers.items():
-            board.add_scalar(name, number, int(step))
+        for name, number in finite.items():
+            if number is not None:
+                board.add_scalar(name, number, int(step))
         board.flush()
         return numbers
 

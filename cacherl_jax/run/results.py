@@ -123,5 +123,5 @@ def write_result(
         'config_hash': settings_hash(config),
         'versions': versions(),
     }
-    write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + '\n')
+    write_atomically(path, json.dumps(result, indent=2) + '\n')
     return result

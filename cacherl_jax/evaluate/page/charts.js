@@ -98,7 +98,9 @@ function showCurves() {
     areas.get(area).push(curve(name.includes('/') ? name.slice(area.length + 1) : name, points));
   }
   if (!areas.size) return at('curves').append(nothing('There is no metrics.jsonl in this folder yet.'));
-  for (const [area, figures] of areas) {
+  const known = ['evaluate', 'rewards', 'policy'], last = ['failure', 'perf'];
+  const rank = (area) => known.includes(area) ? known.indexOf(area) - 10 : last.indexOf(area);
+  for (const [area, figures] of [...areas].sort(([a], [b]) => rank(a) - rank(b))) {
     at('curves').append(make('h3', {}, words(area)), make('div', {class: 'charts'}, ...figures));
   }
 }
@@ -106,7 +108,7 @@ function showCurves() {
 function showTiers() {
   const rows = run.tiers.rows;
   if (!rows.length) return at('tiers').append(nothing('No tool was called, or the run did not count where answers came from.'));
-  const width = 720, height = 190, first = rows[0][0], last = rows[rows.length - 1][0];
+  const width = 720, height = 210, first = rows[0][0], last = rows[rows.length - 1][0];
   const svg = axes(width, height, '0 %', '100 %', number(first), first === last ? '' : number(last));
   svg.setAttribute('aria-label', 'Share of tool answers from each tier, by training step');
   const x = scale(first, last, LEFT + 1, width), y = scale(0, 1, height - BOTTOM, TOP);
@@ -129,5 +131,5 @@ function showTiers() {
     const patch = make('i');
     patch.style.background = `var(--${name})`;
     return make('span', {}, patch, labels[tier]);
-  })), svg);
+  })), make('div', {class: 'wide-chart'}, svg));
 }

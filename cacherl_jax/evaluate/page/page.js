@@ -69,12 +69,13 @@ function showSuccess() {
   if (!run.result) return at('success').append(nothing('There is no result.json in this folder yet.'));
   const rows = [];
   for (const [suite, stages] of Object.entries(run.result.suites)) {
-    for (const [stage, n] of Object.entries(stages)) {
-      const within = n.success_wilson ? make('div', {class: 'tag'}, n.success_wilson.map(percent).join(' to ')) : null;
-      rows.push([suite, words(stage), [percent(n.success), bar(n.success), within], percent(n.success_seen), number(n.turns), number(n.calls)]);
+    for (const [place, [stage, n]] of Object.entries(stages).entries()) {
+      const within = n.success_wilson ? n.success_wilson.map(percent).join(' to ') : '–';
+      rows.push([place ? '' : suite, words(stage), percent(n.success), bar(n.success), within, percent(n.success_seen), number(n.turns), number(n.calls)]);
     }
   }
-  const columns = [['Suite'], ['Stage'], ['Success', true], ['on seen entities', true], ['turns of successes', true], ['calls of successes', true]];
+  const columns = [['Suite'], ['Stage'], ['Success', true], [''], ['95 % interval', true],
+    ['On seen entities', true], ['Turns of successes', true], ['Calls of successes', true]];
   at('success').append(rows.length ? table(columns, rows) : nothing('No suite was evaluated.'));
   const rl = run.result.rl;
   at('success').append(facts([
@@ -86,17 +87,19 @@ function showSuccess() {
 
 function showFailures() {
   if (!run.failures.length) return at('failures').append(nothing('No episodes were recorded.'));
-  for (const stage of run.failures) {
-    at('failures').append(make('h3', {}, `${words(stage.stage)}, step ${stage.step}: ${stage.failed} of ${stage.episodes} episodes failed`));
-    if (!stage.table.length) continue;
+  run.failures.forEach((stage, place) => {
+    const told = `${words(stage.stage)}, step ${stage.step}: ${stage.failed} of ${stage.episodes} episodes failed`;
+    const panel = make('details', place ? {} : {open: ''}, make('summary', {}, told));
+    at('failures').append(panel);
+    if (!stage.table.length) return;
     const rows = stage.table.map((line) => [
       make('button', {class: 'link', type: 'button', onclick: () => chooseFailure(stage.stage, line.kind)}, words(line.kind)),
       [number(line.count), bar(line.share, true)],
       line.examples[0].why,
       line.remedy,
     ]);
-    at('failures').append(table([['Cause'], ['Count', true], ['For example'], ['What helps']], rows));
-  }
+    panel.append(make('div', {class: 'stack'}, table([['Cause'], ['Count', true], ['For example'], ['What helps']], rows)));
+  });
 }
 
 function showSettings() {

@@ -1,0 +1,152 @@
+"""The report: all of a run on one page, whatever the policy wrote, and nothing fetched."""
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from evaluate_episodes import PRICE, TRAINS, answer, call, episode, result, task, turn
+
+from cacherl_jax.evaluate.record import episode_record, row_tokens
+from cacherl_jax.evaluate.report import ReportSettings, render_report, run_record
+from cacherl_jax.run.files import make_lines
+from cacherl_jax.run.metrics import make_metrics
+from cacherl_jax.run.results import write_result
+
+HOSTILE = (
+    '</script><img src=x onerror="document.title=1">&amp;<!--\u2028{{x}} <!-- insert run --> \ud800'
+)
+NUMBERS = {'success': 0.5, 'success_seen': None, 'turns': 3.0, 'calls': 2.0}
+MIX = {'exact': 0.25, 'fuzzy': 0.0, 'best_effort': 0.0, 'miss': 0.75}
+RL = {'steps': 7, 'episodes': 112, 'live_tool_calls': 30, 'tier_mix': MIX}
+CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+
+
+def hostile_run(folder, hostile=HOSTILE):
+    metrics = make_metrics(folder)
+    for step in range(7):
+        metrics.write(step, {hostile: step, 'kl': float('nan'), 'tool_cache/exact': 3.0})
+    metrics.close()
+    says = turn((call(hostile, hostile), result(hostile)), says=hostile, thinking=hostile)
+    append = make_lines(folder / 'episodes.jsonl')
+    for number, last in enumerate((hostile, 'At 15:40.', 'At noon.')):
+        played = episode(says, answer(last), of=task(f'{hostile}{number}', suite=hostile))
+        append(episode_record(played, step=number, stage='final', terms={hostile: [1, 2]}))
+    suites = {hostile: {'final': NUMBERS}}
+    config = {hostile: hostile}
+    path = folder / 'result.json'
+    write_result(path, suites=suites, rl=RL, seconds=1.5, seed=3, config=config)
+    return render_report(folder)
+
+
+class Elements(html.parser.HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.tags = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+
+def test_what_the_policy_wrote_adds_no_element(tmp_path):
+    empty, full = Elements(render_report(tmp_path)), Elements(hostile_run(tmp_path / 'run'))
+    assert full.tags == empty.tags
+
+
+def test_the_page_fetches_nothing(tmp_path):
+    page = hostile_run(tmp_path)
+    addresses = [a.get('src') or a.get('href') for _, a in Elements(page).tags]
+    assert all(address[:1] == '#' or address == 'data:,' for address in addresses if address)
+    assert "default-src 'none'" in page and not re.search(r'@import|url\(|fetch\(', page)
+
+
+def test_the_page_carries_what_the_run_wrote(tmp_path):
+    page = hostile_run(tmp_path)
+    data = json.loads(re.search(r'id="run">(.*?)</script>', page, re.S)[1])
+    assert [e['success'] for e in data['episodes']] == [False, True, False]
+    assert data['episodes'][0]['turns'][0]['calls'][0]['name'] == HOSTILE
+    assert data['series'][HOSTILE] == [[step, step] for step in range(7)]
+    assert data['result']['config'] == {HOSTILE: HOSTILE}
+
+
+KEYS = """<script>
+for (const key of 'jjk') document.dispatchEvent(new KeyboardEvent('keydown', {key}));
+at('outcome').value = 'failed';
+at('outcome').dispatchEvent(new Event('change'));
+</script></body>"""
+QUIET = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-sync']
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
+def test_a_browser_draws_the_page_without_complaint(tmp_path):
+    # Half a surrogate pair is no text that --dump-dom could print.
+    page = hostile_run(tmp_path / 'run', HOSTILE[:-1]).replace('</body>', KEYS)
+    (tmp_path / 'page.html').write_text(page)
+    options = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-component-update', *QUIET]
+    options += [f'--user-data-dir={tmp_path / "browser"}', '--enable-logging=stderr', '--dump-dom']
+    address = (tmp_path / 'page.html').as_uri()
+    drawn = subprocess.run([CHROMIUM, *options, address], capture_output=True, timeout=60)
+    dom, said = drawn.stdout.decode(), drawn.stderr.decode()
+    tags = Elements(dom).tags
+    assert 'CONSOLE' not in said and '<title>run – run report</title>' in dom
+    assert not [tag for tag, _ in tags if tag == 'img']
+    assert len([a for tag, a in tags if 'data-place' in a]) == 2  # the failed ones
+    chosen = [a['data-place'] for _, a in tags if a.get('aria-current') == 'true']
+    assert chosen == ['0']  # j, j, k came to the solved one, which the filter took away
+    assert '2 of 3 episodes' in dom and '&lt;img src=x' in dom
+
+
+def test_an_empty_folder_has_a_page_too(tmp_path):
+    record = run_record(tmp_path, ReportSettings())
+    assert (record['series'], record['result'], record['episodes']) == ({}, None, [])
+    assert render_report(tmp_path).endswith('</html>\n')
+
+
+def test_a_line_still_being_written_is_left_out(tmp_path):
+    (tmp_path / 'metrics.jsonl').write_text('{"step": 0, "kl": 0.5}\n{"step": 1, "k')
+    assert run_record(tmp_path, ReportSettings())['series'] == {'kl': [[0, 0.5]]}
+
+
+@pytest.mark.parametrize('most', [1, 3, 7, 16])
+def test_long_curves_keep_their_mean(tmp_path, most):
+    lines = [json.dumps({'step': step, 'kl': step**2}) + '\n' for step in range(12)]
+    (tmp_path / 'metrics.jsonl').write_text(''.join(lines))
+    points = run_record(tmp_path, ReportSettings(most_points=most))['series']['kl']
+    assert len(points) <= most and points[-1][0] == 11
+    if most == 3:
+        assert np.mean([value for _, value in points]) == pytest.approx(np.mean(np.arange(12) ** 2))
+
+
+def test_tiers_are_shares_of_a_step(tmp_path):
+    lines = ({'step': 0, 'tool_cache/exact': 3, 'tool_cache/miss': 1}, {'step': 1, 'kl': 2})
+    (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    assert run_record(tmp_path, ReportSettings())['tiers'] == {
+        'names': ['live', 'exact', 'fuzzy', 'best_effort', 'miss'],
+        'rows': [[0, [0, 0.75, 0, 0, 0.25]]],
+    }
+
+
+def test_each_token_is_shown_in_one_turn():
+    played = episode(
+        turn((call(), result()), start=3, stop=7), turn(says='At 15:40.', start=9, stop=16)
+    )
+    tokens = row_tokens(np.arange(16), np.arange(16) > 2, np.arange(16.0) / 3, str)
+    turns = episode_record(played, step=0, stage='train', tokens=tokens)['turns']
+    assert [len(turn['tokens']) for turn in turns] == [7, 9]
+    assert sum((turn['tokens'] for turn in turns), []) == [list(token) for token in tokens]
+    assert tokens[2] == ('2', 'forced', 0.6667) and tokens[3][1] == 'sampled'
+
+
+def test_the_newest_episodes_stay_and_tokens_give_way(tmp_path):
+    append = make_lines(tmp_path / 'episodes.jsonl')
+    tokens = row_tokens(np.arange(7), np.ones(7, bool), np.zeros(7), str)
+    for step in range(3):
+        append(episode_record(episode(TRAINS, PRICE), step=step, stage='train', tokens=tokens))
+    record = run_record(tmp_path, ReportSettings(most_episodes=2, most_tokens=7))
+    assert [e['step'] for e in record['episodes']] == [2, 1]
+    assert ['tokens' in e['turns'][0] for e in record['episodes']] == [True, False]
+    assert record['episodes_left_out'] == 1
