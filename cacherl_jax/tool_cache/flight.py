@@ -1,0 +1,38 @@
+"""Identical calls run once: the first runs, the others get its outcome, exceptions included.
+
+An outcome is kept until `clear`, so that within a step it does not matter whether a call came while
+the first one was running or after it.
+"""
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+
+from cacherl_jax.tools.tool import Result
+
+
+class Flights:
+    """Calls under way, and those that came back since the last `clear`."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._flights: dict[Hashable, Future[Result]] = {}
+
+    def once(self, name: Hashable, run: Callable[[], Result]) -> tuple[Result, bool]:
+        """The result, and whether this caller was the one to run."""
+        with self._lock:
+            flight = self._flights.get(name)
+            first = flight is None
+            if first:
+                flight = self._flights[name] = Future()
+        if first:
+            try:
+                flight.set_result(run())
+            except BaseException as error:
+                flight.set_exception(error)
+        return flight.result(), first
+
+    def clear(self) -> None:
+        """Forgets what came back; calls under way stay."""
+        with self._lock:
+            self._flights = {name: each for name, each in self._flights.items() if not each.done()}
