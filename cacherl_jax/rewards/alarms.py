@@ -1,7 +1,7 @@
 """Two signs that the policy is paid for the wrong thing.  A history of metrics in, alarms out.
 
-A history is the `reward_metrics` of consecutive steps as floats, oldest first.  Steps in which nothing
-was judged say nothing about success and are passed over.
+A history is the `reward_metrics` of consecutive steps as floats, oldest first.  Steps in which
+nothing was judged say nothing about success and are passed over.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def _best_effort_and_reward(trend: Sequence[Metrics], settings: AlarmSettings) -
 
 
 def rise(trend: Sequence[Metrics], *names: str) -> float:
-    """Mean of the later half minus mean of the earlier half of the sum of some metrics; 0 of nothing."""
+    """Mean of the later half minus mean of the earlier half of the sum of metrics; 0 of nothing."""
     values = [sum(record[name] for name in names) for record in trend]
     half = len(values) // 2
     if not half:

@@ -1,4 +1,4 @@
-"""What happened in each finished episode, as arrays.  Episodes in, Facts out.  No weights, no worth.
+"""What happened in each finished episode, as arrays.  Episodes in, Facts out.  No weights.
 
 Everything that reads text or asks Python happens here, once for each episode.  The shapes depend on
 the number of episodes and on the settings alone, so the arithmetic that follows compiles once.
@@ -13,7 +13,13 @@ import numpy as np
 from flax import struct
 
 from cacherl_jax.rewards.judges import Judge, judged, rule_judge
-from cacherl_jax.rewards.process import MISUSES, PROCESS_PARTS, is_answer, process_parts
+from cacherl_jax.rewards.process import (
+    MISUSES,
+    PROCESS_PARTS,
+    is_answer,
+    precedences,
+    process_parts,
+)
 from cacherl_jax.rewards.repeats import Asked
 from cacherl_jax.tasks.task import Episode, Termination
 from cacherl_jax.tools.tool import ParseError, Result, Status, Tier
@@ -31,7 +37,7 @@ META_PATTERNS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TerminationEffects:
-    """What an ending does: keep the reward, make it 0, or leave the row out of loss and statistics."""
+    """What an ending does: keep the reward, make it 0, or leave it out of loss and statistics."""
 
     answered: Effect = 'keep'
     max_turns: Effect = 'keep'
@@ -58,7 +64,6 @@ class FactSettings:
 
     turns: int = 16  # most turns an episode can have; the length of the turn axis
     subgoals: int = 8  # most sub-goals a task can have; the length of the sub-goal axis
-    in_order: bool = False  # a sub-goal reached before one that is listed earlier is never paid
     alike_words: float = 0.9  # likeness of spelling, in (0, 1], from which two words are one
     thinking_markers: tuple[str, ...] = ('<think>', '</think>')  # in an answer they are a leak
     meta_patterns: tuple[str, ...] = META_PATTERNS  # regular expressions no answer may have
@@ -80,7 +85,7 @@ class FactSettings:
 
 @struct.dataclass
 class Facts:
-    """Counts and booleans of finished episodes; numpy.  A group is the attempts of one task and step."""
+    """Counts and booleans of finished episodes; numpy.  A group: attempts of one task and step."""
 
     group: np.ndarray  # i32  [row]           number of (task, step), in order of appearance
     turns: np.ndarray  # i32  [row]           turns played
@@ -123,7 +128,7 @@ def gather_facts(
     for row, episode in enumerate(episodes):
         _refuse_misfit(episode, settings)
         facts.group[row] = numbers[episode.task.id, episode.step]
-        first = _fill_subgoals(facts, row, episode, settings.in_order)
+        first = _fill_subgoals(facts, row, episode)
         _fill_turns(facts, row, episode, settings.alike_words)
         _fill_late(facts, row, episode, first)
         _fill_ending(facts, row, episode, settings, judge)
@@ -158,6 +163,13 @@ def _refuse_misfit(episode: Episode, settings: FactSettings) -> None:
             f'{name} has {turns} turns and {goals} sub-goals; '
             f'the settings allow {settings.turns} and {settings.subgoals}'
         )
+    names = {goal.name for goal in episode.task.subgoals}
+    strangers = frozenset().union(*(goal.after for goal in episode.task.subgoals)) - names
+    if strangers or len(names) < goals:
+        raise ValueError(
+            f'{name} must have sub-goals of different names, and `after` may name only these: '
+            f'{sorted(names)}, got {sorted(strangers)} and {goals} sub-goals'
+        )
     for number, turn in enumerate(episode.turns):
         unanswered = number == turns - 1 and not turn.results  # a limit came before the calls ran
         if len(turn.results) != len(turn.calls) and not unanswered:
@@ -166,17 +178,17 @@ def _refuse_misfit(episode: Episode, settings: FactSettings) -> None:
             )
 
 
-def _fill_subgoals(facts: Facts, row: int, episode: Episode, in_order: bool) -> list[int | None]:
+def _fill_subgoals(facts: Facts, row: int, episode: Episode) -> dict[str, int | None]:
     """Marks where each sub-goal is paid; returns the turn that first reached each, paid or not."""
     goals, turns = episode.task.subgoals, episode.turns
     facts.subgoals[row] = len(goals)
-    first = [
-        next((t for t in range(len(turns)) if goal.reached(turns[: t + 1])), None) for goal in goals
-    ]
-    for number, turn in enumerate(first):
-        early = in_order and any(other is None or other > turn for other in first[:number])
-        if turn is not None and not early:
-            facts.reached[row, turn, number] = True
+    first = {
+        goal.name: next((t for t in range(len(turns)) if goal.reached(turns[: t + 1])), None)
+        for goal in goals
+    }
+    for number, goal in enumerate(goals):
+        if first[goal.name] is not None and all(precedences(goal, first)):
+            facts.reached[row, first[goal.name], number] = True
     return first
 
 
@@ -213,11 +225,11 @@ def _outcome(result: Result) -> str:
     return 'misused' if result.status in MISUSES else 'failed'
 
 
-def _fill_late(facts: Facts, row: int, episode: Episode, first: list[int | None]) -> None:
+def _fill_late(facts: Facts, row: int, episode: Episode, first: dict[str, int | None]) -> None:
     """Calls in turns after the one that reached the last sub-goal: by then the answer was known."""
-    if not first or None in first:
+    if not first or None in first.values():
         return
-    for number in range(max(first) + 1, len(episode.turns)):
+    for number in range(max(first.values()) + 1, len(episode.turns)):
         facts.late[row, number] = len(episode.turns[number].results)
 
 

@@ -4,15 +4,16 @@
     final    = w_final F,  F in [0, 1]
     total    = final + sum over turns of turn[t]
 
-F is the answer's score; tier-aware it is a R_answer + (1 - a) R_process, with a by the worst tier of the
-episode or, per turn, by the worst tier seen when the turn was taken (F is then the mean over the turns).
-A meta-reasoning answer has F = 0.  Penalties have no schedule: they do not fade.  With the caps of the
-settings the total lies in [w_micro floor + penalty floor, w_micro cap + w_macro cap + w_final]; it is
-not scaled to [0, 1], because advantages are relative.
+F is the answer's score; tier-aware it is a R_answer + (1 - a) R_process, with a by the worst tier
+of the episode or, per turn, by the worst tier seen when the turn was taken (F is then the mean over
+the turns).  A meta-reasoning answer has F = 0.  Penalties have no schedule: they do not fade.  With
+the caps of the settings the total lies in
+    [w_micro floor + penalty floor,  w_micro cap + w_macro cap + w_final];
+it is not scaled to [0, 1], because advantages are relative.
 
 A judge that abstains is no zero.  Such an episode is given the mean F of its judged siblings in the
-total, so that it neither moves the group's mean nor is moved by this term, and `known` says so to those
-who normalise each of `terms` in the group before they sum.
+total, so that it neither moves the group's mean nor is moved by this term, and `known` says so to
+those who normalise each of `terms` in the group before they sum.
 """
 
 import dataclasses
@@ -83,7 +84,7 @@ class HybridSettings:
 
 @struct.dataclass
 class Rewards:
-    """Weighted unless said otherwise.  Rows with counted=False have finite values that nobody may use."""
+    """Weighted unless said otherwise.  Rows with counted=False hold finite values of no meaning."""
 
     total: jax.Array  # f32 [row]        final + Σ turn
     final: jax.Array  # f32 [row]
@@ -94,7 +95,7 @@ class Rewards:
     terms: dict[str, jax.Array]  # f32 [row]        micro, macro, penalty, final; they sum to total
     turn_terms: dict[str, jax.Array]  # f32 [row, turn]  micro, macro, penalty; they sum to turn
     raw: dict[str, jax.Array]  # f32 [row]        unweighted: the terms, answer, process
-    known: dict[str, jax.Array]  # bool [row]       row belongs to the term's statistics
+    known: dict[str, jax.Array]  # bool [row]       row belongs to the statistics of a name in raw
     counted: jax.Array  # bool [row]       row belongs to any statistics and to the loss
 
 
@@ -116,7 +117,8 @@ def hybrid_reward(facts: Facts, weights: Weights, settings: HybridSettings) -> R
     final, final_turn = weights.final * worth, weights.final * worth_turn
     turn = sum(turn_terms.values())
     raw = {name: x.sum(axis=1) for name, x in earned.items()}
-    known = dict.fromkeys(earned, facts.counted) | {'final': final_known(facts)}
+    known = dict.fromkeys((*earned, 'process'), facts.counted)
+    known |= {'final': final_known(facts), 'answer': facts.counted & facts.judged}
     return Rewards(
         total=final + turn.sum(axis=1),
         final=final,
@@ -157,7 +159,7 @@ def final_worth(
 
 
 def answer_weight(facts: Facts, settings: HybridSettings) -> tuple[jax.Array, jax.Array]:
-    """a [row] and a_t [row, turn]: 1 if off, trust(worst tier), or trust(tier before t) and its mean."""
+    """a [row], a_t [row, turn]: 1; trust(worst tier); or trust(tier before t) and its mean."""
     chex.assert_equal_shape([facts.tier_before, facts.played])
     if settings.tier_aware == 'per_turn':
         turn = terms.trust(facts.tier_before, settings.trust)

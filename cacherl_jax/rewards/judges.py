@@ -66,7 +66,7 @@ def numbers_in(text: str) -> list[float]:
 def numeric_match(
     answer: str, expected: float, *, tolerance_fraction: float = 0.005, most_numbers: int = 4
 ) -> float:
-    """1 where a number of the answer is within the tolerance; 0 for lists of many numbers to hit one."""
+    """1 where a number of the answer is within the tolerance; 0 for many numbers, to hit one."""
     numbers = numbers_in(answer)
     if not 0 < len(numbers) <= most_numbers:
         return 0.0

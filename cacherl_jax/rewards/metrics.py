@@ -1,7 +1,7 @@
 """What a batch of rewards looks like, as flat scalars.  Rewards and Facts in, `area/name` out.
 
-Means are over counted rows, shares of calls over the results of counted rows; of nothing they are 0,
-and `rewards/counted` and `rewards/judged` tell a 0 from an absence.
+Means are over counted rows, shares of calls over the results of counted rows; of nothing they are
+0, and `rewards/counted` and `rewards/judged` tell a 0 from an absence.
 """
 
 import chex
@@ -23,11 +23,10 @@ def reward_metrics(rewards: Rewards, facts: Facts) -> dict[str, jax.Array]:
     counted = rewards.counted
     found = {'rewards/total': mean(rewards.total, counted)}
     for name, value in rewards.raw.items():
-        found[f'rewards/{name}'] = mean(value, counted & rewards.known.get(name, True))
+        found[f'rewards/{name}'] = mean(value, rewards.known[name])
     for name, value in rewards.terms.items():
-        found[f'rewards/weighted_{name}'] = mean(value, counted & rewards.known[name])
+        found[f'rewards/weighted_{name}'] = mean(value, rewards.known[name])
     reached = facts.reached.sum(axis=(1, 2)) / jnp.maximum(facts.subgoals, 1)
-    found['rewards/answer'] = mean(facts.answer_score, counted & facts.judged)
     found['rewards/subgoals'] = mean(reached, counted & (facts.subgoals > 0))
     found['rewards/counted'] = mean(counted, jnp.ones_like(counted))
     found['rewards/judged'] = mean(facts.judged, counted)
@@ -36,10 +35,10 @@ def reward_metrics(rewards: Rewards, facts: Facts) -> dict[str, jax.Array]:
 
 
 def best_effort_premium(rewards: Rewards, facts: Facts) -> jax.Array:
-    """E[F − R_answer | worst tier ≥ best effort] − E[F − R_answer | worst tier ≤ exact]; 0 if either is empty.
+    """E[F − R_answer | worst tier ≥ best effort] − E[F − R_answer | worst tier ≤ exact].
 
-    What the final term pays beyond the answer for having missed the cache.  Above 0 a policy gains by
-    drifting off it.
+    What the final term pays beyond the answer for having missed the cache: above 0 a policy gains
+    by drifting off it.  0 where one of the two is empty.
     """
     chex.assert_equal_shape([facts.tier_worst, facts.answer_score])
     known = rewards.known['final'] & facts.judged
@@ -51,7 +50,7 @@ def best_effort_premium(rewards: Rewards, facts: Facts) -> jax.Array:
 
 
 def failure_shares(facts: Facts) -> dict[str, jax.Array]:
-    """Share of rows by ending, of turns that were silent, of results with each fault, of meta answers."""
+    """Shares: of rows by ending, of silent turns, of results with each fault, of meta answers."""
     chex.assert_rank([facts.termination, facts.silent], [1, 2])
     counted = facts.counted
     every = jnp.ones_like(counted)

@@ -1,9 +1,8 @@
-"""How an episode was played, whatever came of it: four shares in [0, 1].  Episode in, numbers out."""
+"""How an episode was played, whatever came of it.  Episode in, four shares in [0, 1] out."""
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cacherl_jax.tasks.task import Episode, Turn
+from cacherl_jax.tasks.task import Episode, Subgoal, Turn
 from cacherl_jax.tools.tool import Call, Status
 
 PROCESS_PARTS = ('format', 'validity', 'order', 'no_leak')
@@ -11,23 +10,35 @@ MISUSES = {Status.UNKNOWN_TOOL, Status.BAD_ARGUMENTS, Status.PARSE_ERROR}
 
 
 def process_parts(
-    episode: Episode, first: Sequence[int | None], markers: Sequence[str]
+    episode: Episode, first: Mapping[str, int | None], markers: Sequence[str]
 ) -> tuple[tuple[float, ...], tuple[bool, ...]]:
     """The shares in the order of PROCESS_PARTS, and which of them the task says something about.
 
-    `first` is the turn that reached each sub-goal.  A task with sub-goals that was played without a
+    `first` is the turn that reached each sub-goal, by name.  Order is known of tasks that declare
+    one.  A task with sub-goals that was played without a
     call has validity 0: to do nothing is no flawless way of doing it.
     """
-    turns, goals = episode.turns, bool(first)
+    turns, goals = episode.turns, episode.task.subgoals
+    ordered = [goal for goal in goals if goal.after]
+    order = [held for goal in ordered for held in precedences(goal, first)]
     results = [result for turn in turns for result in turn.results]
     leaked = any(marker in turn.content for turn in turns for marker in markers)
     shares = (
         _share([_well_formed(turn) for turn in turns]),
         _share([result.status not in MISUSES for result in results]),
-        _order(first),
+        _share(order),
         float(bool(turns) and not leaked),
     )
-    return shares, (True, bool(results) or goals, goals, True)
+    return shares, (True, bool(results or goals), bool(ordered), True)
+
+
+def precedences(goal: Subgoal, first: Mapping[str, int | None]) -> list[bool]:
+    """For each sub-goal declared to come before this one: both were reached, and not after it."""
+    reached = first[goal.name]
+    return [
+        reached is not None and first[other] is not None and first[other] <= reached
+        for other in sorted(goal.after)
+    ]
 
 
 def is_answer(turn: Turn) -> bool:
@@ -39,13 +50,6 @@ def _well_formed(turn: Turn) -> bool:
     """Ended by the policy; readable calls throughout, or an answer."""
     readable = all(isinstance(call, Call) for call in turn.calls)
     return turn.ended and readable and (bool(turn.calls) or is_answer(turn))
-
-
-def _order(first: Sequence[int | None]) -> float:
-    """Share of the pairs of reached sub-goals reached as listed; 1 for one alone, 0 for none."""
-    reached = [turn for turn in first if turn is not None]
-    pairs = [one <= other for one, other in itertools.combinations(reached, 2)]
-    return _share(pairs) if pairs else float(len(reached) == 1)
 
 
 def _share(true: Sequence[bool]) -> float:

@@ -1,4 +1,4 @@
-"""Which calls ask for what was asked before.  Calls in their order in, a likeness out; no penalties.
+"""Which calls ask for what was asked before.  Calls in order in, likeness out; no penalties.
 
 Three kinds of call look like repeats and are none: a question about a state that has changed since,
 a second try after a failure that passes, and a neighbour that differs in a number, a name or a
@@ -21,7 +21,7 @@ FILLERS = {'a', 'an', 'the', 'of', 'for', 'please'}  # words that change no ques
 
 
 def call_key(call: Call) -> str:
-    """Equal for calls that mean the same: argument order does not matter; 1, 1.0 and true differ."""
+    """Equal for calls that mean the same: argument order is nothing; 1, 1.0 and true differ."""
     return json.dumps([call.name, call.arguments], sort_keys=True, ensure_ascii=False, default=repr)
 
 
@@ -53,7 +53,7 @@ def _words(text: str) -> list[str]:
 def _same_word(one: str, other: str, alike: float) -> bool:
     if one == other:
         return True
-    # A digit makes an identifier or an amount; another first letter is mostly a negation (un-, in-).
+    # A digit makes an identifier or an amount; another first letter mostly a negation (un-, in-).
     if one[0] != other[0] or any(letter.isdigit() for letter in one + other):
         return False
     return fuzz.ratio(one, other) >= 100 * alike

@@ -1,7 +1,7 @@
-"""What facts are worth, one term a function.  Facts in, rewards a turn or a score an episode out; pure.
+"""What facts are worth, one term a function.  Facts in, rewards by turn or scores by row out; pure.
 
-Sums are capped by what they add up to so far, so that the turns of a capped episode still add up to its
-capped sum: a turn beyond the cap is paid nothing.
+Sums are capped by what they add up to so far, so that the turns of a capped episode still add up to
+its capped sum: a turn beyond the cap is paid nothing.
 """
 
 import dataclasses
@@ -79,20 +79,21 @@ class ProcessSettings:
 
     format: float = 1.0  # turns that are well-formed
     validity: float = 1.0  # calls that fit their tool
-    order: float = 1.0  # sub-goals reached in the order they are listed
+    order: float = 1.0  # declared precedences of sub-goals that were kept
     no_leak: float = 1.0  # no thinking in what the user reads
 
     def __post_init__(self):
         _refuse(self, dict.fromkeys(PROCESS_PARTS, (0, 100)))
         if not self.format + self.no_leak:
             raise ValueError(
-                'format and no_leak are 0, so a task without calls and sub-goals has no process score'
+                'format and no_leak may not both be 0: '
+                'a task without calls and sub-goals would have no process score'
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrustSettings:
-    """Weight of the answer against the process, by the worst tier seen (arxiv.org/abs/2606.14179)."""
+    """Weight of the answer against the process, by worst tier (arxiv.org/abs/2606.14179)."""
 
     exact: float = 0.6  # live and exact answers
     fuzzy: float = 0.3
@@ -108,7 +109,7 @@ class TrustSettings:
 
 
 def capped(turn: jax.Array, floor: float, cap: float) -> jax.Array:
-    """y_t = clip(Σ_{s≤t} x_s) − clip(Σ_{s<t} x_s), so that Σ y = clip(Σ x, floor, cap).  [row, turn]."""
+    """y_t = clip(Σ_{s≤t} x_s) − clip(Σ_{s<t} x_s), so that Σ y = clip(Σ x).  [row, turn]."""
     chex.assert_rank(turn, 2)
     total = jnp.clip(jnp.cumsum(turn, axis=1), floor, cap)
     return jnp.diff(total, axis=1, prepend=0.0)
@@ -128,7 +129,7 @@ def micro(facts: Facts, settings: MicroSettings) -> jax.Array:
 
 
 def macro(facts: Facts, settings: MacroSettings) -> jax.Array:
-    """M_t = all_reached · |sub-goals reached in t| / |sub-goals|, capped; 0 where there are none."""
+    """M_t = all_reached · |sub-goals reached in t| / |sub-goals|, capped.  f32 [row, turn]."""
     chex.assert_rank(facts.reached, 3)
     chex.assert_equal_shape_prefix([facts.reached, facts.played], 2)
     share = settings.all_reached / jnp.maximum(facts.subgoals, 1).astype(jnp.float32)

@@ -70,6 +70,7 @@ class Subgoal:
     name: str
     reached: Callable[[Sequence[Turn]], bool]
     tools: frozenset[str] = frozenset()  # the tools that serve it; a call to none of any is irrelevant
+    after: frozenset[str] = frozenset()  # names of sub-goals that must come first
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
