@@ -28,7 +28,7 @@ CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 def hostile_run(folder, hostile=HOSTILE):
     metrics = make_metrics(folder)
     for step in range(7):
-        metrics.write(step, {hostile: step, 'kl': float('nan'), 'tool_cache/exact': 3.0})
+        metrics.write(step, {hostile: step, 'kl': float('nan'), 'tool_cache/exact_fraction': 1.0})
     metrics.close()
     says = turn((call(hostile, hostile), result(hostile)), says=hostile, thinking=hostile)
     append = make_lines(folder / 'episodes.jsonl')
@@ -122,12 +122,14 @@ def test_long_curves_keep_their_mean(tmp_path, most):
 
 
 def test_tiers_are_shares_of_a_step(tmp_path):
-    lines = ({'step': 0, 'tool_cache/exact': 3, 'tool_cache/miss': 1}, {'step': 1, 'kl': 2})
+    shares = {'tool_cache/exact_fraction': 0.75, 'tool_cache/miss_fraction': 0.25}
+    counted = {'tool_cache/tier_exact': 0.5, 'tool_cache/tier_miss': 0.5}
+    lines = [{'step': 0} | shares | counted, {'step': 1, 'kl': 2}, {'step': 2} | counted]
     (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
-    assert run_record(tmp_path, ReportSettings())['tiers'] == {
-        'names': ['live', 'exact', 'fuzzy', 'best_effort', 'miss'],
-        'rows': [[0, [0, 0.75, 0, 0, 0.25]]],
-    }
+    record = run_record(tmp_path, ReportSettings())
+    assert record['tiers']['names'] == ['live', 'exact', 'fuzzy', 'best_effort', 'miss']
+    rows = [[0, [0, 0.75, 0, 0, 0.25]], [2, [0, 0.5, 0, 0, 0.5]]]
+    assert record['tiers']['rows'] == rows and list(record['series']) == ['kl']
 
 
 def test_each_token_is_shown_in_one_turn():

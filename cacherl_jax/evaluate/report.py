@@ -17,7 +17,9 @@ from typing import Any
 from cacherl_jax.evaluate.failures import Failure, Kind, failure_table
 from cacherl_jax.tools.tool import Tier
 
-TIER_METRIC = re.compile(r'tool_cache/(live|exact|fuzzy|best_effort|miss)(_fraction)?')
+TIERS = tuple(tier.name.lower() for tier in Tier)
+# Where answers came from: of all answers in a step, and of those that the update counts.
+TIER_METRICS = ('tool_cache/{}_fraction', 'tool_cache/tier_{}')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,20 +66,19 @@ def _series(metrics: Sequence[Mapping[str, Any]], most: int) -> dict[str, list[l
     return {name: _thin(of_name, most) for name, of_name in sorted(points.items())}
 
 
-def _tiers(series: Mapping[str, list[list]]) -> dict[str, Any]:
-    """The tier shares of each step, from `tool_cache/<tier>` counts or shares."""
+def _tiers(series: dict[str, list[list]]) -> dict[str, Any]:
+    """The tier shares of each step, taken out of the other series."""
     found: dict[int, dict[str, float]] = {}
-    for name, points in series.items():
-        tier = TIER_METRIC.fullmatch(name)
-        for step, value in points if tier else ():
-            found.setdefault(step, {})[tier[1]] = value or 0.0
-    names = [tier.name.lower() for tier in Tier]
+    for spelling in TIER_METRICS[::-1]:  # the first one has the last word
+        for tier in TIERS:
+            for step, value in series.pop(spelling.format(tier), ()):
+                found.setdefault(step, {})[tier] = value or 0.0
     rows = []
-    for step, counts in sorted(found.items()):
-        total = sum(counts.values())
+    for step, shares in sorted(found.items()):
+        total = sum(shares.values())
         if total > 0:
-            rows.append([step, [counts.get(name, 0.0) / total for name in names]])
-    return {'names': names, 'rows': rows}
+            rows.append([step, [shares.get(tier, 0.0) / total for tier in TIERS]])
+    return {'names': list(TIERS), 'rows': rows}
 
 
 def _failures(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -125,11 +126,12 @@ def run_record(folder: str | os.PathLike, settings: ReportSettings) -> dict[str,
     metrics = list(_lines(folder / 'metrics.jsonl'))
     episodes = list(_lines(folder / 'episodes.jsonl'))
     series = _series(metrics, settings.most_points)
+    tiers = _tiers(series)
     return {
         'name': folder.name,
         'result': json.loads(result.read_text(encoding='utf-8')) if result.exists() else None,
-        'series': {n: points for n, points in series.items() if not TIER_METRIC.fullmatch(n)},
-        'tiers': _tiers(series),
+        'series': series,
+        'tiers': tiers,
         'failures': _failures(episodes),
         'episodes': _shown_episodes(episodes, settings),
         'episodes_left_out': max(0, len(episodes) - settings.most_episodes),
