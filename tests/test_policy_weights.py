@@ -1,5 +1,6 @@
 """Weights on disk: what is read is what was written, and what does not fit is refused by name."""
 
+import dataclasses
 import json
 import resource
 
@@ -216,16 +217,27 @@ def write_gguf(file, shape, tensors, kind):
             array = rows.swapaxes(1, 2).reshape(array.shape)
         as_kind = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32
         writer.add_tensor(entry.gguf, gguf.quants.quantize(array, as_kind), raw_dtype=as_kind)
+    if shape.rope_scaling:
+        low, high = (
+            shape.rope_scaling.low_frequency_factor,
+            shape.rope_scaling.high_frequency_factor,
+        )
+        turns = 8192 / (2 * np.pi * shape.rope_theta ** (np.arange(8) / 8))
+        ramp = np.clip((turns - low) / (high - low), 0, 1)
+        factors = 1 / ((1 - ramp) / shape.rope_scaling.factor + ramp)
+        writer.add_tensor('rope_freqs.weight', factors.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-@pytest.mark.parametrize('family', ['qwen2', 'llama'])
+@pytest.mark.parametrize('family', ['qwen2', 'llama', 'llama3'])
 @pytest.mark.parametrize('kind, off', [('F32', 0), ('F16', 1e-3), ('Q8_0', 0.01), ('Q4_1', 0.1)])
 def test_a_gguf_file_equals_the_folder_it_was_made_from(tmp_path, family, kind, off):
     sizes = {'embed': 64, 'head_dim': 16, 'hidden': 96}
+    if family == 'llama3':  # the file does not say it, so it must be Llama 3's own
+        sizes['rope_scaling'] = dataclasses.replace(LLAMA3, original_context_tokens=8192)
     shape = Shape(**vars(SHAPES[family]) | sizes)
     tensors = write_folder(tmp_path / 'a', shape)
     write_gguf(tmp_path / 'a.gguf', shape, tensors, gguf.GGMLQuantizationType[kind])
@@ -238,8 +250,7 @@ def test_a_gguf_file_equals_the_folder_it_was_made_from(tmp_path, family, kind, 
 
 
 @each_family
-@pytest.mark.parametrize('saved', ['theirs', 'ours'])
-def test_logits_are_those_of_transformers(tmp_path, shape, saved):
+def test_logits_are_those_of_transformers(tmp_path, shape):
     torch = pytest.importorskip('torch', reason='torch==2.13.0 is the oracle')
     transformers = pytest.importorskip('transformers')
     family = config_of(shape)['model_type']
@@ -256,8 +267,9 @@ def test_logits_are_those_of_transformers(tmp_path, shape, saved):
     tokens = np.random.default_rng(0).integers(0, 37, (2, 16))
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'ours').eval()
     with torch.no_grad():
-        expected = (model if saved == 'theirs' else again)(torch.tensor(tokens)).logits.numpy()
-    np.testing.assert_allclose(logits(tmp_path / saved, tokens), expected, atol=2e-4)
+        expected, exported = (each(torch.tensor(tokens)).logits.numpy() for each in (model, again))
+    np.testing.assert_array_equal(exported, expected)
+    np.testing.assert_allclose(logits(tmp_path / 'theirs', tokens), expected, atol=2e-4)
 
 
 def test_the_fields_of_a_config_survive_a_round_trip():
@@ -273,16 +285,22 @@ def smollm2():
         pytest.skip(str(absent))
 
 
-def test_the_tokenizer_of_a_gguf_file_is_the_one_of_transformers(smollm2):
+TEXT = "<|im_start|>user\nCall f(x=123, 'é')!  日本\n\n\tI'd <|im_end|>"
+
+
+def test_the_tokenizer_of_a_gguf_file_reads_back_what_it_wrote(smollm2):
     tokenizer = load_tokenizer(smollm2)
-    text = "<|im_start|>user\nCall f(x=123, 'é')!  日本\n\n\tI'd <|im_end|>"
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text and ids[0] == 1 and ids[-1] == 2
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode(ids) == TEXT and ids[0] == 1 and ids[-1] == 2
     assert tokenizer.eos_token_id == 2 and 'im_start' in tokenizer.chat_template
+
+
+@pytest.mark.slow
+def test_the_tokenizer_of_a_gguf_file_is_the_one_of_transformers(smollm2):
     pytest.importorskip('torch', reason='transformers reads GGUF with torch only')
     transformers = pytest.importorskip('transformers')
     theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
-    assert theirs.encode(text) == ids
+    assert theirs.encode(TEXT) == load_tokenizer(smollm2).encode(TEXT)
 
 
 @pytest.mark.slow
@@ -294,9 +312,16 @@ def test_smollm2_gives_the_logits_of_transformers_and_is_exported(smollm2, tmp_p
     tokenizer = load_tokenizer(tmp_path / 'exported')
     assert tokenizer.chat_template == load_tokenizer(smollm2).chat_template
     tokens = np.array([tokenizer.encode('The capital of France is Paris. 1 + 1 = 2, they say.')])
-    for place in ({'gguf_file': smollm2.name}, {}):
-        folder = smollm2.parent if place else tmp_path / 'exported'
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, **place).float().eval()
-        with torch.no_grad():
-            expected = model(torch.tensor(tokens)).logits.numpy()
-        np.testing.assert_allclose(logits(smollm2, tokens), expected, atol=1e-3)
+    ours = logits(smollm2, tokens)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'exported').eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, model(torch.tensor(tokens)).logits.numpy(), atol=1e-3)
+    del model
+    pytest.importorskip('accelerate', reason='transformers reads GGUF weights with it only')
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
+    )
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            ours, model.eval()(torch.tensor(tokens)).logits.numpy(), atol=1e-3
+        )

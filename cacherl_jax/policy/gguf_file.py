@@ -51,7 +51,10 @@ def shape_of_gguf(reader: gguf.GGUFReader) -> Shape:
         raise ValueError(
             f'GGUF architecture {family!r} is not supported; supported are {sorted(FAMILIES)}'
         )
-    read = lambda name, *default: read_field(reader, f'{family}.{name}', *default)  # noqa: E731
+
+    def read(name, *default):
+        return read_field(reader, f'{family}.{name}', *default)
+
     if read('rope.scaling.type', 'none') != 'none':
         raise ValueError(f'GGUF rope scaling {read("rope.scaling.type")!r} is not supported')
     sizes = {tensor.name: tuple(int(n) for n in tensor.shape[::-1]) for tensor in reader.tensors}
@@ -124,7 +127,10 @@ def dequantise(tensor: gguf.ReaderTensor, sizes: tuple[int, ...], heads: int | N
 
 def read_gguf_generation(reader: gguf.GGUFReader) -> Generation:
     """Stop, start and padding ids."""
-    read = lambda name: read_field(reader, f'tokenizer.ggml.{name}_token_id', None)  # noqa: E731
+
+    def read(name):
+        return read_field(reader, f'tokenizer.ggml.{name}_token_id', None)
+
     stop_ids = dict.fromkeys(stop for stop in (read('eos'), read('eot')) if stop is not None)
     return Generation(tuple(stop_ids), read('bos'), read('padding'))
 
@@ -140,7 +146,10 @@ CUTS = {'qwen2': WORDS % '', 'llama-bpe': WORDS % '{1,3}', 'smollm': r'\p{N}', '
 def read_gguf_tokenizer(path: pathlib.Path) -> transformers.PreTrainedTokenizerFast:
     """The file's byte-level BPE tokenizer with its chat template; needs no torch."""
     reader = open_gguf(path)
-    read = lambda name, *default: read_field(reader, f'tokenizer.ggml.{name}', *default)  # noqa: E731
+
+    def read(name, *default):
+        return read_field(reader, f'tokenizer.ggml.{name}', *default)
+
     kind, cut = read('model'), read('pre', 'gpt-2')
     if kind != 'gpt2' or cut not in CUTS:
         raise ValueError(

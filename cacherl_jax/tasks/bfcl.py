@@ -5,6 +5,10 @@ Two things can be made easier than the benchmark, for small models, and then the
 benchmark's: only some of the functions are offered (`distractor_tools`), and they are described in
 a sentence (`compact`).  `miss_func` is not offered: there the tools change in mid-episode, and a
 task's tools are fixed.
+
+Sizes in SmolLM2 tokens over the 200 base tasks, median and largest: the tools as JSON schemas 579
+and 1062 with the default settings, 464 and 883 with 2 distractors, 2369 and 3830 as the benchmark
+has them; all user messages 145 and 371; a whole expert episode 1232 and 2382, 152 within 1500.
 """
 
 import dataclasses
