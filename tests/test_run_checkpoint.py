@@ -23,6 +23,7 @@ class Learner:
     params: dict
     optimiser: optax.OptState
     rows: np.ndarray
+    count: np.int32
 
 
 def learner(seed):
@@ -32,7 +33,7 @@ def learner(seed):
         'layers': [jax.random.normal(key, (16,), jnp.bfloat16), jnp.arange(3, dtype=jnp.int8)],
     }
     rows = np.random.default_rng(seed).integers(0, 9, (3, 7))
-    return Learner(params, optax.adamw(1e-3).init(params), rows)
+    return Learner(params, optax.adamw(1e-3).init(params), rows, np.int32(seed))
 
 
 def assert_same(ours, theirs):
@@ -66,6 +67,7 @@ def test_a_half_written_checkpoint_is_never_the_latest(tmp_path):
     make_checkpoints(tmp_path, SETTINGS).save(3, learner(3), {})
     half = tmp_path / '.unfinished-step-00000007'
     half.mkdir()
+    (tmp_path / 'step-notes.txt').touch()
     checkpoints = make_checkpoints(tmp_path, SETTINGS)
     assert checkpoints.latest() == 3 and not half.exists()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from cacherl_jax.run.refusal import Refusal
@@ -41,7 +42,8 @@ class Checkpoints(NamedTuple):
 
 
 def _steps(folder: pathlib.Path) -> list[int]:
-    return sorted(int(path.name.removeprefix(PREFIX)) for path in folder.glob(f'{PREFIX}*'))
+    names = (path.name.removeprefix(PREFIX) for path in folder.glob(f'{PREFIX}*'))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _place(folder: pathlib.Path, step: int) -> pathlib.Path:
@@ -58,7 +60,8 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
         dtype = getattr(leaf, 'dtype', None)
         if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
             raise TypeError(f'{name} must be an array of numbers, got {dtype or type(leaf)}')
-    return named
+    # A scalar of numpy is stored, and comes back, as an array without axes.
+    return {name: np.asarray(x) if isinstance(x, np.generic) else x for name, x in named.items()}
 
 
 def _shapes(named: Mapping[str, Any]) -> dict[str, list]:
