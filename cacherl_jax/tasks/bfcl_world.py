@@ -14,14 +14,16 @@ import importlib.util
 import inspect
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from cacherl_jax.tools.attempt import Attempts
 from cacherl_jax.tools.tool import Call
 
 INSTALL = 'pip install --no-deps bfcl-eval==2026.3.23 && pip install mpmath'
 EVALUATION = 'bfcl_eval.eval_checker.multi_turn_eval'
+REPLAY_SECONDS = 5.0  # for one call, as for a tool
 
 World = dict[str, Any]
 """One rollout's services: an instance by the name of its class."""
@@ -166,16 +168,20 @@ def written(result: Any) -> str:
 
 def replay(world: World, calls: Iterable[Call]) -> list[str]:
     """The answers to calls made one after the other in this world; a call that fails says so."""
-    answers = []
+    attempts, answers = Attempts(workers=1), []
     for call in calls:
         where = owner(call.name, world)
-        try:
-            if where is None:
-                raise LookupError(f'no function {call.name}')
-            answers.append(written(getattr(world[where], call.name)(**call.arguments)))
-        except Exception as failed:  # the benchmark's own boundary: any failure is an answer
-            answers.append(f'Error during execution: {failed}')
+        if where is None:
+            answers.append(f'no function {call.name}')
+            continue
+        act = functools.partial(act_as_written, getattr(world[where], call.name))
+        answers.append(attempts.run(act, (), call.arguments, REPLAY_SECONDS).text)
     return answers
+
+
+def act_as_written(method: Callable[..., Any], /, **arguments: Any) -> str:
+    """One call with the benchmark's own text for its answer, errors of the service included."""
+    return written(method(**arguments))
 
 
 def read_call(text: str, services: Sequence[str]) -> Call:
