@@ -50,6 +50,13 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path):
     assert (step, records) == (7, {'cursor': [3, 16], 'word': 'é'})
 
 
+@pytest.mark.parametrize('tree', [{}, {'x': np.zeros((0, 3))}, {'x': np.zeros(0), 'y': np.ones(7)}])
+def test_nothing_in_an_array_is_kept_as_nothing(tmp_path, tree):
+    checkpoints = make_checkpoints(tmp_path, SETTINGS)
+    checkpoints.save(3, tree, {})
+    assert_same(checkpoints.restore(tree).tree, tree)
+
+
 def test_nothing_saved_restores_nothing(tmp_path):
     checkpoints = make_checkpoints(tmp_path, SETTINGS)
     assert checkpoints.latest() is None and checkpoints.restore(learner(1)) is None

@@ -64,6 +64,11 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
     return {name: np.asarray(x) if isinstance(x, np.generic) else x for name, x in named.items()}
 
 
+def _filled(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays that hold something; the others are known by their shape and are not stored."""
+    return {name: leaf for name, leaf in named.items() if leaf.size}
+
+
 def _shapes(named: Mapping[str, Any]) -> dict[str, list]:
     return {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in named.items()}
 
@@ -115,6 +120,19 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(former)
 
 
+def _store_arrays(place: pathlib.Path, arrays: dict[str, Any]) -> None:
+    if arrays:
+        with _quiet(), ocp.StandardCheckpointer() as writer:
+            writer.save(place, arrays)
+
+
+def _load_arrays(place: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
+    if not like:
+        return {}
+    with ocp.StandardCheckpointer() as reader:
+        return reader.restore(place, jax.tree.map(ocp.utils.to_shape_dtype_struct, like))
+
+
 def _write(folder: pathlib.Path, step: int, tree: Any, about: str) -> pathlib.Path:
     named = _named_leaves(tree)
     needed = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
@@ -122,8 +140,7 @@ def _write(folder: pathlib.Path, step: int, tree: Any, about: str) -> pathlib.Pa
     unfinished = folder / f'.unfinished-{PREFIX}{step:08d}'
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    with _quiet(), ocp.StandardCheckpointer() as writer:
-        writer.save(unfinished / 'arrays', named)
+    _store_arrays(unfinished / 'arrays', _filled(named))
     with (unfinished / 'about.json').open('w', encoding='utf-8') as file:
         file.write(about)
         file.flush()
@@ -153,10 +170,8 @@ def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
             f'the arrays of {place} are not those of this program:\n  ' + '\n  '.join(lines),
             remedy='use the version of the program that wrote it, or another run folder',
         )
-    wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, named)
-    with ocp.StandardCheckpointer() as reader:
-        found = reader.restore(place / 'arrays', wanted)
-    leaves = [found[name] for name in named]
+    found = _load_arrays(place / 'arrays', _filled(named))
+    leaves = [found.get(name, empty) for name, empty in named.items()]
     return Restored(
         step, jax.tree.unflatten(jax.tree.structure(template), leaves), about['records']
     )
@@ -194,6 +209,9 @@ def make_checkpoints(folder: str | os.PathLike, settings: Any, keep: int = 2) ->
             written = _write(folder, step, tree, about)
         except (OSError, ValueError) as error:
             shutil.rmtree(folder / f'.unfinished-{PREFIX}{step:08d}', ignore_errors=True)
+            # What the storage library is told by the system arrives as a ValueError.
+            if isinstance(error, ValueError) and 'os_error_code' not in str(error):
+                raise
             left = 'there is no former one' if former is None else f'step {former} is untouched'
             raise Refusal(
                 f'the checkpoint of step {step} could not be written to {folder}: {error}; {left}',
