@@ -46,7 +46,7 @@ def characters(episode):
 
 @every
 def test_the_expert_solves_every_task(suite, level, split):
-    for task in draw(suite, split, level, 16):
+    for task in draw(suite, split, level, 24):
         episode = demonstrate(task, live(task))
         assert task.score(episode) == 1.0 and task.solved(episode), (task.id, episode.answer)
         assert all(goal.reached(episode.turns) for goal in task.subgoals)
@@ -55,7 +55,7 @@ def test_the_expert_solves_every_task(suite, level, split):
 
 @every
 def test_every_listed_wrong_answer_scores_low(suite, level, split):
-    for task in draw(suite, split, level, 16):
+    for task in draw(suite, split, level, 9):
         assert len(task.wrong_answers) >= 5
         for wrong in task.wrong_answers:
             episode = answering(task, wrong)
@@ -92,7 +92,7 @@ def test_splits_share_no_entity(suite):
 @every
 def test_episodes_stay_small(suite, level, split):
     fewest, most = CALLS[level]
-    for task in draw(suite, split, level, 16):
+    for task in draw(suite, split, level, 9):
         episode = demonstrate(task, live(task))
         assert fewest <= sum(len(turn.calls) for turn in episode.turns) <= most
         assert characters(episode) + len(task.messages[0]['content']) < 1200

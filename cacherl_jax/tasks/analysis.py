@@ -211,7 +211,9 @@ def _table(draws, columns: tuple[str, ...], values, groups) -> tuple[dict, ...]:
     """Eight to ten rows; every value stands at least twice, in two groups."""
     pairs = [(value, group) for value in values for group in groups]
     rows = draws.sample(pairs, len(pairs)) + draws.choices(pairs, k=draws.randint(2, 4))
-    return tuple(dict(zip(columns, (*pair, draws.randint(2, 60)), strict=True)) for pair in rows)
+    cells = [(*pair, draws.randint(2, 60)) for pair in rows]
+    # Columns stand in the order of the alphabet, so that their place does not tell their part.
+    return tuple(dict(sorted(zip(columns, row, strict=True))) for row in cells)
 
 
 def question(split: str, level: int, draws: random.Random) -> Reading:

@@ -205,7 +205,7 @@ class Figure(Question):
         yield AssistantTurn(content=said)
 
     def score(self, answer: str) -> float:
-        """0.7 for the one right figure with its unit, 1 with a sound summary, 0 otherwise."""
+        """0.7 for the right figure with its unit, 1 if also named and soundly summarised."""
         verb, driver = self.outlook
         value, unit = self.figure.split(maxsplit=1)
         numbers = [one for one in re.findall(r'\d[\d.,]*\d|\d', answer) if one != str(self.year)]
@@ -219,7 +219,8 @@ class Figure(Question):
             return 0.0
         directions = {word in UP for word in UP + DOWN if mentions(answer, word)}
         drivers = {other for other in DRIVERS if mentions(answer, other)}
-        return 1.0 if directions == {verb in UP} and drivers == {driver} else 0.7
+        named = mentions(answer, self.company) and mentions(answer, self.field)
+        return 1.0 if named and directions == {verb in UP} and drivers == {driver} else 0.7
 
     def solved(self, answer: str) -> bool:
         """Company, field, figure, direction and driver are all said, and nothing against them."""
@@ -229,14 +230,14 @@ class Figure(Question):
         right_verbs, wrong_verbs = (UP, DOWN) if verb in UP else (DOWN, UP)
         wrong = {*FIELDS, *wrong_verbs} - {self.field}
         value = self.figure.split()[0]
-        digits = sorted(word for word in said.split() if any(map(str.isdigit, word)))
+        digits = [word for word in said.split() if any(map(str.isdigit, word))]
         return (
             len(answer) <= ANSWER_CHARACTERS
             and all(f' {phrase.lower()} ' in said for phrase in wanted)
             and not words.isdisjoint(right_verbs)
             and words.isdisjoint(wrong)
             and sum(f' {other} ' in said for other in DRIVERS) == 1
-            and digits in ([value], sorted([value, str(self.year)]))
+            and [word for word in digits if word != str(self.year)] == [value]
         )
 
     def wrong_answers(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class Suite:
             start=asked.start,
             expert=asked.expert,
             subgoals=tuple(asked.subgoals()),
-            score=lambda episode: asked.score(episode.answer),
+            score=lambda episode: asked.score(' '.join(episode.answer.split())),
             solved=lambda episode: asked.solved(episode.answer),
             wrong_answers=('', request, *asked.wrong_answers()),
         )

@@ -26,7 +26,7 @@ from cacherl_jax.tasks.suite import (
 from cacherl_jax.tasks.task import AssistantTurn, Expert, Subgoal
 from cacherl_jax.tools.tool import Call, Status, Unavailable, tool
 
-ANSWER_CHARACTERS = 60, 170  # most for one day and for two: room for one plan a day
+ANSWER_CHARACTERS = 80, 160  # most for one day and for two; the longest plan of a day has 65
 _NAMES = invent(
     'cities',
     'Ba Ca De Fo Ga Ho Li Mo Na Pa Ri So Ta Vi',
@@ -188,36 +188,32 @@ class Visit(Question):
             return 0.0
         said = dict.fromkeys(self.days, answer)
         if len(self.days) > 1:
-            pieces = re.split(f'({"|".join(self.days)})', answer)
             # What stands before the first day counts for it, and a day told twice counts whole.
-            said = dict.fromkeys(self.days, '') | {self.days[0]: pieces[0]}
-            for day, words in zip(pieces[1::2], pieces[2::2], strict=True):
-                said[day] += words
+            first, *rest = re.split(f'({"|".join(self.days)})', answer)
+            said = dict.fromkeys(self.days, '')
+            for day, words in zip(rest[::2], rest[1::2], strict=True):
+                said[day] += first + words
+                first = ''
         days = [self._day_score(day, said[day]) for day in self.days]
         return 1.0 if min(days) > 0.99 else 0.4 * sum(days) / len(days)
 
     def solved(self, answer: str) -> bool:
-        """Each day's sentence tells its sky and plan, and nothing belongs elsewhere."""
-        said = spaced(answer)
-        right = {day: self.phrases(day, self.is_wet(day)) for day in self.days}
-        skies = {sky_of(self.city, day) for day in self.days}
-        plans = {phrase for phrases in right.values() for phrase in phrases}
-        starts = sorted((said.find(f' {day.lower()} '), day) for day in self.days)
-        stops = [start for start, _ in starts[1:]] + [len(said)]
-        single = len(self.days) == 1
+        """Each day's sentence tells its sky and its plan, and no other."""
+        said, single = spaced(answer), len(self.days) == 1
+        starts = sorted((0 if single else said.find(f' {day.lower()} '), day) for day in self.days)
+        stops = [*(start + 1 for start, _ in starts[1:]), len(said)]
+        sentences = [said[start:stop] for start, stop in itertools.pairwise([0, *stops])]
         return (
             len(answer) <= ANSWER_CHARACTERS[len(self.days) - 1]
-            and not set(said.split()) & ({*WET, *DRY} - skies)
-            and not any(f' {one.lower()} ' in said for one in {*INDOOR, *ROUTES, *OUTDOOR} - plans)
-            and all(
-                (single or start >= 0)
-                and all(
-                    f' {phrase.lower()} ' in (said if single else said[start : stop + 1])
-                    for phrase in (sky_of(self.city, day), *right[day])
-                )
-                for (start, day), stop in zip(starts, stops, strict=True)
-            )
+            and starts[0][0] >= 0
+            and all(map(self._is_told, [day for _, day in starts], sentences))
         )
+
+    def _is_told(self, day: str, sentence: str) -> bool:
+        plans = {plan for plan in INDOOR + ROUTES + OUTDOOR if f' {plan.lower()} ' in sentence}
+        skies = {*WET, *DRY}.intersection(sentence.split())
+        right = set(self.phrases(day, self.is_wet(day)))
+        return plans == right and skies == {sky_of(self.city, day)}
 
     def wrong_answers(self) -> tuple[str, ...]:
         """The other branch, both branches, another city's plan, the sky without a plan."""
