@@ -1,0 +1,163 @@
+"""From messages to token ids, a suffix at a time, by the tokenizer's own chat template.
+
+A conversation is written once: the prompt, then after each assistant turn only what the template puts
+behind it.  `prove` shows at start-up that this equals rendering the whole conversation, or says why not.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Message = Mapping[str, Any]
+OPENING = ({'role': 'user', 'content': 'Hello.'},)
+PROBES = (
+    ({'role': 'user', 'content': 'And then?'},),
+    ({'role': 'tool', 'name': 'look', 'content': '{"found": "<|im_end|> "}'},),
+    (
+        {'role': 'tool', 'name': 'look', 'content': 'naïve 1'},
+        {'role': 'tool', 'name': 'look', 'content': '{"error": "2"}'},
+    ),
+)
+
+
+class TemplateError(ValueError):
+    """The chat template cannot be used a suffix at a time."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chat:
+    """A tokenizer with its template; `end_ids` end an assistant turn, the first one is written by experts."""
+
+    tokenizer: Any
+    end_ids: tuple[int, ...]
+
+    def render(self, messages: Sequence[Message], tools=(), header: bool = False) -> str:
+        """The template's text; `header` adds the opening of an assistant turn."""
+        return self.tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) or None, add_generation_prompt=header, tokenize=False
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of template text, with no special token added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text to look at and to parse; never to be encoded again."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    def message_text(self, ids: Sequence[int]) -> str:
+        """A sampled turn as text, without the end id."""
+        ids = list(ids)
+        return self.decode(ids[:-1] if ids and ids[-1] in self.end_ids else ids)
+
+    def prompt_ids(self, messages: Sequence[Message], tools=()) -> list[int]:
+        """Everything up to the first assistant turn, its header included."""
+        return self.encode(self.render(messages, tools, header=True))
+
+    def turn_ids(self, message: Message) -> list[int]:
+        """What an assistant writes to say `message`: its text and the end id, nothing else."""
+        return self.encode(self._turn_text(OPENING, message))
+
+    def suffix_ids(self, messages: Sequence[Message]) -> list[int]:
+        """What the template puts behind an assistant turn: the rest of it, `messages`, a new header."""
+        return self.encode(
+            self._suffix_text(OPENING, {'role': 'assistant', 'content': 'Yes.'}, messages)
+        )
+
+    @property
+    def end_text(self) -> str:
+        return self.decode(self.end_ids[:1])
+
+    def _turn_text(self, before, message):
+        header = self.render(before, header=True)
+        text = _after(header, self.render([*before, message]), 'an assistant turn')
+        if self.end_text not in text:
+            raise TemplateError(
+                f'the template ends an assistant turn with {text[-20:]!r}, not with the end id '
+                f'{self.end_text!r}; give the end ids that the template writes'
+            )
+        return text[: text.rindex(self.end_text) + len(self.end_text)]
+
+    def _suffix_text(self, before, message, messages):
+        spoken = self.render(before, header=True) + self._turn_text(before, message)
+        whole = self.render([*before, message, *messages], header=True)
+        return _after(spoken, whole, 'what follows an assistant turn')
+
+
+def _after(start: str, whole: str, what: str) -> str:
+    if not whole.startswith(start):
+        place = next((i for i, (a, b) in enumerate(zip(start, whole)) if a != b), len(whole))
+        raise TemplateError(
+            f'the chat template is not prefix-preserving: rendering {what} changes earlier text at '
+            f'character {place}, from {start[place : place + 40]!r} to {whole[place : place + 40]!r}; '
+            'use a template that never rewrites earlier turns'
+        )
+    return whole[len(start) :]
+
+
+def conversation_ids(chat: Chat, messages: Sequence[Message], tools=()):
+    """Ids of a whole conversation, which of them the assistant wrote, and the turn each belongs to.
+
+    Three lists of one length: ids, sampled (content and end id of assistant messages), turn (-1 in the
+    prompt, else the index of the assistant message that a position belongs to or follows).
+    """
+    said = [i for i, message in enumerate(messages) if message['role'] == 'assistant']
+    if not said:
+        raise ValueError('a conversation needs at least one assistant message')
+    ids = chat.prompt_ids(messages[: said[0]], tools)
+    sampled, turn = [False] * len(ids), [-1] * len(ids)
+    for number, place in enumerate(said):
+        spoken = chat.turn_ids(messages[place])
+        until = said[number + 1] if number + 1 < len(said) else None
+        behind = chat.suffix_ids(messages[place + 1 : until]) if until else []
+        ids += spoken + behind
+        sampled += [True] * len(spoken) + [False] * len(behind)
+        turn += [number] * (len(spoken) + len(behind))
+    return ids, sampled, turn
+
+
+def tool_message(name: str, text: str) -> Message:
+    """The message that carries one tool result."""
+    return {'role': 'tool', 'name': name, 'content': text}
+
+
+def call_message(content: str, calls: Sequence[tuple[str, Mapping]], thinking: str = '') -> Message:
+    """An assistant message with calls, in the form that chat templates read."""
+    functions = [{'name': name, 'arguments': dict(arguments)} for name, arguments in calls]
+    message = {'role': 'assistant', 'content': content}
+    if functions:
+        message['tool_calls'] = [{'type': 'function', 'function': f} for f in functions]
+    return message | ({'reasoning_content': thinking} if thinking else {})
+
+
+def prove(chat: Chat, tools=(), thinking: bool = False) -> None:
+    """Show that writing suffixes equals rendering whole conversations, id for id.
+
+    Tried with calls, several results, a further user message and, where asked, thinking.
+    Raises TemplateError with the first difference.
+    """
+    thought = 'Look first.' if thinking else ''
+    turns = (
+        call_message('', [('look', {'at': 'sea'})], thought),
+        call_message('', [('look', {'at': 'sea'}), ('look', {'at': 'été "x"'})], thought),
+        call_message('Done.', [], thought),
+    )
+    for first in turns:
+        for probe in PROBES:
+            for last in turns:
+                messages = [*OPENING, first, *probe, last]
+                _prove_one(chat, messages, tools)
+
+
+def _prove_one(chat, messages, tools):
+    pieces = conversation_ids(chat, messages, tools)[0]
+    whole = chat.encode(chat.render(messages, tools))
+    if pieces != whole[: len(pieces)]:
+        place = next(i for i, (a, b) in enumerate(zip(pieces, whole)) if a != b)
+        raise TemplateError(
+            'the chat template cannot be written a suffix at a time: token '
+            f'{place} is {chat.decode(pieces[place : place + 5])!r} in pieces and '
+            f'{chat.decode(whole[place : place + 5])!r} in the whole of '
+            f'{json.dumps([m["role"] for m in messages])}'
+        )

@@ -1,0 +1,88 @@
+"""Log-probabilities and entropies of tokens already written, for training.
+
+The head is applied to sampled positions only, a chunk at a time, so that no [row, token, vocab] array
+exists and forced positions cost nothing.
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from cacherl_jax.policy import transformer
+from cacherl_jax.policy.sample import SamplingSettings, forbid, shaped_logprobs
+from cacherl_jax.policy.shape import Params, Shape
+
+CHUNK_ENTRIES = 2**21  # logits held at a time: 8 MB in f32
+
+
+def first_turn_start(sampled: jax.Array, turn: jax.Array, min_tokens: int) -> jax.Array:
+    """The first `min_tokens` sampled positions of turn 0, where ending was forbidden.  bool [row, token]."""
+    first = sampled & (turn == 0)
+    return first & (jnp.cumsum(first, axis=1) <= min_tokens)
+
+
+def hidden_states(params: Params, shape: Shape, tokens, *, segment=None, remat=False) -> jax.Array:
+    """[row, token, embed] of whole rows; position is the place in the row."""
+    position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    attend = transformer.causal(segment)
+    past = (None,) * shape.layers
+    return transformer.forward(params, shape, tokens, position, attend, past, remat=remat)[0]
+
+
+@functools.partial(jax.named_call, name='score')
+def score(
+    params: Params,
+    shape: Shape,
+    tokens: jax.Array,
+    scored: jax.Array,
+    *,
+    sampling: SamplingSettings = SamplingSettings(),
+    end_ids: tuple[int, ...] = (),
+    no_end: jax.Array | None = None,
+    segment: jax.Array | None = None,
+    remat: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-probability of tokens[row, t] given tokens before it, and the entropy it was drawn at.
+
+    tokens i32, scored bool, no_end bool (ending was forbidden), segment i32: all [row, token].
+    Returns f32 [row, token] twice, in nats, exactly 0 where not scored; position 0 is never scored.
+    """
+    chex.assert_rank([tokens, scored], 2)
+    chex.assert_equal_shape([tokens, scored])
+    rows, width = tokens.shape
+    hidden = hidden_states(params, shape, tokens, segment=segment, remat=remat)
+    before = jnp.roll(hidden, 1, axis=1).reshape(rows * width, -1)
+    scored = scored & (jnp.arange(width) > 0)
+    forbidden = jnp.zeros_like(scored) if no_end is None else no_end
+
+    # Scored positions first: the chunks after them are skipped.
+    order = jnp.argsort(~scored.reshape(-1), stable=True)
+    chunk = max(1, min(rows * width, CHUNK_ENTRIES // shape.vocab))
+    padding = -(rows * width) % chunk
+    place = jnp.pad(order, (0, padding)).reshape(-1, chunk)
+    live = jnp.pad(scored.reshape(-1)[order], (0, padding)).reshape(-1, chunk)
+
+    @jax.checkpoint
+    def read(where):
+        logits = transformer.logits_of(params, shape, before[where])
+        if end_ids and no_end is not None:
+            logits = forbid(logits, end_ids, forbidden.reshape(-1)[where])
+        logprob = shaped_logprobs(logits, sampling)
+        chosen = jnp.take_along_axis(logprob, tokens.reshape(-1)[where][:, None], -1)[:, 0]
+        return chosen, -jnp.sum(jnp.exp(logprob) * jnp.maximum(logprob, -1e4), -1)
+
+    def skip(where):
+        return jnp.zeros(chunk), jnp.zeros(chunk)
+
+    def one(_, item):
+        where, kept = item
+        chosen, entropy = jax.lax.cond(kept.any(), read, skip, where)
+        return None, (jnp.where(kept, chosen, 0.0), jnp.where(kept, entropy, 0.0))
+
+    _, found = jax.lax.scan(one, None, (place, live))
+    flat = jnp.zeros(rows * width)
+    target = jnp.where(live, place, rows * width).reshape(-1)  # out of range: written nowhere
+    logprob, entropy = (flat.at[target].set(x.reshape(-1), mode='drop') for x in found)
+    return logprob.reshape(rows, width), entropy.reshape(rows, width)

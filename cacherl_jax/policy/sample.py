@@ -1,0 +1,85 @@
+"""From logits to a token and its log-probability.  Sampler and trainer shape the logits with the same code."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+
+FORBIDDEN = -1e30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """The distribution that tokens are drawn from."""
+
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # keep the k likeliest tokens; 0 keeps all
+    top_p: float = 1.0  # keep the smallest set of likeliest tokens with at least this mass
+    min_p: float = 0.0  # keep tokens at least this share of the likeliest one's probability
+    min_tokens: int = 0  # the first turn may not end before this many tokens
+
+    def __post_init__(self):
+        for name, low, high in (('top_p', 0, 1), ('min_p', 0, 1)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f'{name} must be in {low}..{high}, got {getattr(self, name)}')
+        for name in ('temperature', 'top_k', 'min_tokens'):
+            if getattr(self, name) < 0:
+                raise ValueError(f'{name} must not be negative, got {getattr(self, name)}')
+
+
+def shaped_logprobs(logits: jax.Array, settings: SamplingSettings) -> jax.Array:
+    """Log-probabilities f32 [..., vocab] of the distribution sampled from.
+
+    log softmax(logits / temperature), then renormalised over the tokens that top-k, top-p and min-p keep.
+    Greedy is the point mass on the likeliest token.
+    """
+    logits = logits.astype(jnp.float32)
+    if settings.temperature == 0:
+        best = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1], dtype=bool)
+        return jnp.where(best, 0.0, FORBIDDEN)
+    logprob = jax.nn.log_softmax(logits / settings.temperature)
+    keep = _kept(logprob, settings)
+    return logprob if keep is None else jax.nn.log_softmax(jnp.where(keep, logprob, FORBIDDEN))
+
+
+def _kept(logprob, settings):
+    """Which tokens the filters keep, bool [..., vocab]; None where no filter is on."""
+    keep = None
+    if settings.top_k or settings.top_p < 1:
+        order = jnp.argsort(-logprob, axis=-1)
+        rank = jnp.argsort(order, axis=-1)
+        keep = rank < (settings.top_k or logprob.shape[-1])
+        if settings.top_p < 1:
+            mass = jnp.cumsum(jnp.exp(jnp.take_along_axis(logprob, order, -1)), -1)
+            before = jnp.take_along_axis(mass, rank, -1) - jnp.exp(logprob)
+            keep = keep & (before < settings.top_p)
+    if settings.min_p:
+        likely = logprob >= logprob.max(-1, keepdims=True) + jnp.log(settings.min_p)
+        keep = likely if keep is None else keep & likely
+    return keep
+
+
+def forbid(logits: jax.Array, token_ids: tuple[int, ...], where: jax.Array) -> jax.Array:
+    """Take `token_ids` out of the running where `where` bool [...] holds (for `min_tokens`)."""
+    banned = jnp.zeros(logits.shape[-1], bool).at[jnp.array(token_ids)].set(True)
+    return jnp.where(where[..., None] & banned, FORBIDDEN, logits)
+
+
+def draw(logprob: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One token a row by inverse transform: the first whose cumulated probability exceeds u.
+
+    logprob f32 [row, vocab]; key [row] of PRNG keys -> token i32 [row], its log-probability f32 [row].
+    One random number a row, where Gumbel noise would need one for each token of the vocabulary.
+    """
+    chex.assert_rank([logprob, key], [2, 1])
+    mass = jnp.cumsum(jnp.exp(logprob), -1)
+    uniform = jax.vmap(jax.random.uniform)(key)
+    token = jnp.sum(mass <= uniform[:, None] * mass[:, -1:], -1)
+    # Rounding may point past the last token, or at one without mass: then take the likeliest.
+    token = jnp.minimum(token, logprob.shape[-1] - 1)
+    chosen = jnp.take_along_axis(logprob, token[:, None], -1)[:, 0]
+    lost = chosen < FORBIDDEN / 2
+    token = jnp.where(lost, jnp.argmax(logprob, -1), token)
+    chosen = jnp.where(lost, logprob.max(-1), chosen)
+    return token.astype(jnp.int32), chosen

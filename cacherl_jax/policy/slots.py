@@ -1,0 +1,118 @@
+"""What decoding remembers: settings, the slots that hold episodes, prompts read once, reports to the host."""
+
+import dataclasses
+import enum
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from cacherl_jax.policy import kv_cache
+from cacherl_jax.policy.shape import Shape
+from cacherl_jax.trajectory import Trajectory
+
+
+class Rest(enum.IntEnum):
+    """What a slot is doing, set on the device."""
+
+    RUNNING = 0
+    TURN_ENDED = 1  # an end id was sampled
+    CUT = 2  # the limit of sampled tokens of the turn or the episode is reached
+    FULL = 3  # the context is full
+    EMPTY = 4  # no episode here
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodeSettings:
+    """Limits of an episode and the sizes that programs are compiled for."""
+
+    slots: int = 64  # episodes decoded side by side
+    context_tokens: int = 1024  # prompt, calls, results and answer together
+    turn_tokens: int = 160  # most that are sampled in one turn
+    episode_tokens: int = 800  # most that are sampled in one episode
+    segment_tokens: int = 32  # most a row samples before the host looks
+    widths: tuple[int, ...] = (
+        64,
+        256,
+        512,
+        768,
+        1024,
+    )  # of blocks, and of the context that is read
+
+    def __post_init__(self):
+        if self.slots < 1:
+            raise ValueError(f'slots must be at least 1, got {self.slots}')
+        if not 0 < self.segment_tokens <= self.context_tokens:
+            raise ValueError(
+                f'segment_tokens must be in 1..context_tokens ({self.context_tokens}), got {self.segment_tokens}'
+            )
+        if list(self.widths) != sorted(set(self.widths)) or self.widths[-1] < self.context_tokens:
+            raise ValueError(
+                'widths must ascend and end at context_tokens or beyond, got '
+                f'{self.widths} for context_tokens {self.context_tokens}'
+            )
+
+    def width(self, tokens: int) -> int:
+        """The smallest of the widths that holds `tokens`, at most the context."""
+        return min(next(width for width in self.widths if width >= tokens), self.context_tokens)
+
+
+@struct.dataclass
+class DecodeState:
+    """Slots as arrays; one buffer a leaf, given away and handed back by every function."""
+
+    rows: Trajectory  # what each slot has written so far
+    status: jax.Array  # i32  [row]        Rest
+    turn_tokens: jax.Array  # i32  [row]        sampled in this turn
+    episode_tokens: jax.Array  # i32  [row]        sampled in this episode
+    turn_index: jax.Array  # i32  [row]        the assistant turn being written
+    logits: jax.Array  # f32  [row, vocab] of the next token
+    key: jax.Array  # key  [row]        of (step, task, sample); positions are folded in
+    cache: tuple[kv_cache.LayerCache, ...]
+
+
+@struct.dataclass
+class Prompt:
+    """A prompt read once, ready to be copied into the slots of its group."""
+
+    tokens: jax.Array  # i32 [block]
+    count: jax.Array  # i32, tokens in use
+    logits: jax.Array  # f32 [vocab] of the token after it
+    layers: tuple  # a (key, value) [block, kv_head, head_dim] for each layer
+
+
+@struct.dataclass
+class Report:
+    """All that leaves the device during a rollout."""
+
+    status: jax.Array  # i32 [row]
+    length: jax.Array  # i32 [row]
+    ids: jax.Array  # i32 [row, segment]  sampled in this segment, from its start
+    count: jax.Array  # i32 [row]           how many of them
+
+
+def empty_rows(rows: int, context_tokens: int) -> Trajectory:
+    """Rows in which nothing is written, a buffer of its own for each leaf."""
+    size = (rows, context_tokens)
+    return Trajectory(
+        tokens=jnp.zeros(size, jnp.int32),
+        length=jnp.zeros(rows, jnp.int32),
+        sampled=jnp.zeros(size, bool),
+        logprob=jnp.zeros(size, jnp.float32),
+        turn=jnp.full(size, -1, jnp.int32),
+    )
+
+
+def empty_slots(shape: Shape, settings: DecodeSettings, dtype=jnp.float32) -> DecodeState:
+    """Slots without an episode."""
+    rows = settings.slots
+    return DecodeState(
+        rows=empty_rows(rows, settings.context_tokens),
+        status=jnp.full(rows, int(Rest.EMPTY), jnp.int32),
+        turn_tokens=jnp.zeros(rows, jnp.int32),
+        episode_tokens=jnp.zeros(rows, jnp.int32),
+        turn_index=jnp.zeros(rows, jnp.int32),
+        logits=jnp.zeros((rows, shape.vocab), jnp.float32),
+        key=jax.random.split(jax.random.key(0), rows),
+        cache=kv_cache.init(shape, rows, settings.context_tokens, dtype),
+    )

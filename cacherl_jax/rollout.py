@@ -1,0 +1,271 @@
+"""Groups of tasks in, finished trajectories (device) and episodes (host) out.  The one place where both meet.
+
+The device writes tokens; the host reads finished turns, asks tools, and hands back the next forced block.
+Text is made from ids to be parsed and looked at; it never becomes ids again.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+
+from cacherl_jax import keys
+from cacherl_jax.chat.parse import HERMES, CallFormat, parse_turn
+from cacherl_jax.chat.template import Chat, tool_message
+from cacherl_jax.policy.decode import Decoder
+from cacherl_jax.policy.slots import DecodeState, Prompt, Rest
+from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
+from cacherl_jax.tools.tool import Call, ParseError, Status, specification
+from cacherl_jax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutSettings:
+    """How an episode goes, apart from its tokens."""
+
+    samples: int = 8  # episodes of one task that are compared: a group
+    max_turns: int = 10  # assistant messages
+    max_parse_failures: int = 2  # turns in a row in which nothing meant as a call could be read
+    max_timeouts: int = (
+        2  # turns in a row in which every call timed out: our trouble, not the policy's
+    )
+    tool_workers: int = 8  # sessions answered side by side
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(
+                    f'{field.name} must be at least 1, got {getattr(self, field.name)}'
+                )
+
+
+@dataclasses.dataclass
+class _Seat:
+    """An episode in a slot: what the host must remember between segments."""
+
+    task: Task
+    sample: int
+    row: int  # where its trajectory goes
+    session: object
+    length: int  # tokens written when its current turn began
+    ids: list[int] = dataclasses.field(default_factory=list)  # sampled in this turn
+    turns: list[Turn] = dataclasses.field(default_factory=list)
+    parse_failures: int = 0
+    timeouts: int = 0
+    answers: int = 0
+
+
+def make_rollout(
+    chat: Chat,
+    decoder: Decoder,
+    open_session: Callable,
+    settings: RolloutSettings,
+    root: jax.Array,
+    rows: int | None = None,
+    call_format: CallFormat = HERMES,
+) -> Callable[..., tuple[Trajectory, list[Episode]]]:
+    """rollout(params, groups, step) -> (Trajectory, episodes), both group-major.
+
+    `open_session(task_id, tools, start, sample)` gives what answers the calls of one episode.  The trajectory
+    always has `rows` rows (default: as many as there are episodes); those without an episode have length 0.
+    """
+
+    @jax.jit
+    def row_keys(step, tasks, samples):
+        address = jax.vmap(lambda task, sample: keys.stream(root, 'sample', step, task, sample))
+        return address(tasks, samples)
+
+    def rollout(params, groups: Sequence[Task], step: int):
+        table = _Table(chat, decoder, open_session, settings, call_format, row_keys)
+        return table.play(params, groups, step, rows)
+
+    return rollout
+
+
+class _Table:
+    """The slots of one rollout, the tasks waiting for them, and the rows they leave."""
+
+    def __init__(self, chat, decoder, open_session, settings, call_format, row_keys):
+        self.chat, self.decoder, self.open_session = chat, decoder, open_session
+        self.settings, self.call_format, self.row_keys = settings, call_format, row_keys
+        self.seats: dict[int, _Seat] = {}
+        self.pool = ThreadPoolExecutor(settings.tool_workers)
+
+    def play(self, params, groups, step, rows):
+        waiting = collections.deque(
+            (group, sample)
+            for group in range(len(groups))
+            for sample in range(self.settings.samples)
+        )
+        total = len(waiting)
+        rows = max(total, 1) if rows is None else rows
+        if total > rows:
+            raise ValueError(
+                f'{len(groups)} groups of {self.settings.samples} samples need {total} rows, there are '
+                f'{rows}; draw at most {rows // self.settings.samples} groups'
+            )
+        episodes: list[Episode | None] = [None] * total
+        state, store = self.decoder.init(), self.decoder.empty_store(rows)
+        prompts: dict[int, Prompt] = {}
+        with self.pool:
+            while waiting or self.seats:
+                state = self._seat(params, state, groups, step, waiting, prompts)
+                state, resting = self._decode(params, state)
+                ended, blocks = self._answer(resting, step)
+                if ended:
+                    store, state = self._leave(store, state, ended, episodes)
+                if blocks:
+                    longest = max(self.seats[slot].length for slot in blocks)
+                    state = self.decoder.append(params, state, blocks, longest)
+                    for slot, block in blocks.items():
+                        self.seats[slot].length += len(block)
+        return store, episodes
+
+    def _seat(self, params, state, groups, step, waiting, prompts) -> DecodeState:
+        """Give each free slot the next waiting episode; a group's prompt is read once."""
+        free = [slot for slot in range(self.decoder.settings.slots) if slot not in self.seats]
+        while free and waiting:
+            group = waiting[0][0]
+            taken = []
+            while free and waiting and waiting[0][0] == group:
+                taken.append((free.pop(0), waiting.popleft()[1]))
+            task = groups[group]
+            if group not in prompts:
+                prompts[group] = self._read_prompt(params, task)
+            state = self._admit(state, prompts[group], task, step, taken, group)
+            if not waiting or waiting[0][0] != group:
+                del prompts[group]
+        return state
+
+    def _read_prompt(self, params, task) -> Prompt:
+        ids = self.chat.prompt_ids(task.messages, [specification(tool) for tool in task.tools])
+        room = self.decoder.settings.context_tokens
+        if len(ids) >= room:
+            raise ValueError(
+                f'the prompt of task {task.id} has {len(ids)} tokens and context_tokens is {room}; '
+                'raise context_tokens, or offer fewer tools'
+            )
+        return self.decoder.prefill(params, ids)
+
+    def _admit(self, state, prompt, task, step, taken, group) -> DecodeState:
+        size = self.settings.samples
+        slots = [slot for slot, _ in taken]
+        samples = [sample for _, sample in taken]
+        nowhere = [self.decoder.settings.slots] * (size - len(slots))
+        number = jnp.full(size, keys.name_number(task.id))
+        addresses = self.row_keys(step, number, jnp.array(samples + [0] * len(nowhere)))
+        state = self.decoder.admit(state, prompt, jnp.array(slots + nowhere), addresses)
+        length = int(jax.device_get(prompt.count))
+        for slot, sample in taken:
+            session = self.open_session(task.id, task.tools, task.start, sample)
+            row = group * size + sample
+            self.seats[slot] = _Seat(task, sample, row, session, length)
+        return state
+
+    def _decode(self, params, state) -> tuple[DecodeState, dict[int, Rest]]:
+        """Decode until at least half of the seated rows rest; appending to few rows costs as much as to all."""
+        while True:
+            longest = max(seat.length + len(seat.ids) for seat in self.seats.values())
+            state, report = self.decoder.segment(params, state, longest)
+            report = jax.device_get(report)
+            for slot, seat in self.seats.items():
+                seat.ids += report.ids[slot, : report.count[slot]].tolist()
+            resting = {
+                slot: Rest(report.status[slot])
+                for slot in self.seats
+                if report.status[slot] != Rest.RUNNING
+            }
+            if 2 * len(resting) >= len(self.seats):
+                return state, resting
+
+    def _answer(self, resting, step):
+        """Parse the turns that came to rest, run their calls, and say who goes on with which block."""
+        slots = sorted(resting)
+        turns = [self._turn(self.seats[slot], resting[slot]) for slot in slots]
+        played = list(self.pool.map(self._run_calls, [self.seats[slot] for slot in slots], turns))
+        ended, blocks = {}, {}
+        for slot, turn in zip(slots, played, strict=True):
+            seat = self.seats[slot]
+            why, turn, block = self._next(seat, turn, resting[slot])
+            seat.turns.append(turn)
+            seat.length += len(seat.ids)
+            seat.ids = []
+            if why is None:
+                blocks[slot] = block
+            else:
+                ended[slot] = Episode(
+                    task=seat.task,
+                    sample=seat.sample,
+                    step=step,
+                    turns=tuple(seat.turns),
+                    termination=why,
+                )
+        return ended, blocks
+
+    def _turn(self, seat, rest) -> Turn:
+        text = self.chat.message_text(seat.ids)
+        parsed = parse_turn(text, self.call_format)
+        return Turn(
+            text=text,
+            thinking=parsed.thinking,
+            content=parsed.content,
+            calls=parsed.calls,
+            start=seat.length,
+            stop=seat.length + len(seat.ids),
+            ended=rest is Rest.TURN_ENDED,
+        )
+
+    def _run_calls(self, seat, turn) -> Turn:
+        """A message cut by a limit is not acted on: what it would have said is not known."""
+        if not turn.calls or not turn.ended:
+            return turn
+        return dataclasses.replace(turn, results=tuple(seat.session.answer(turn.calls)))
+
+    def _next(self, seat, turn, rest) -> tuple[Termination | None, Turn, list[int]]:
+        """Why the episode ends here, or the forced block it goes on with."""
+        if rest is Rest.FULL:
+            return Termination.CONTEXT_FULL, turn, []
+        if rest is Rest.CUT:
+            return Termination.MAX_TOKENS, turn, []
+        messages = [
+            tool_message(call.name if isinstance(call, Call) else 'error', result.text)
+            for call, result in zip(turn.calls, turn.results, strict=True)
+        ]
+        if not turn.calls:
+            if seat.answers == len(seat.task.follow_ups):
+                return Termination.ANSWERED, turn, []
+            turn = dataclasses.replace(turn, user=seat.task.follow_ups[seat.answers])
+            messages = [{'role': 'user', 'content': turn.user}]
+            seat.answers += 1
+        block = self.chat.suffix_ids(messages)
+        room = self.decoder.settings.context_tokens - seat.length - len(seat.ids) - len(block)
+        full = Termination.CONTEXT_FULL if room < 1 else None
+        return self._limits(seat, turn) or full, turn, block
+
+    def _limits(self, seat, turn) -> Termination | None:
+        broken = bool(turn.calls) and all(isinstance(call, ParseError) for call in turn.calls)
+        late = bool(turn.results) and all(r.status is Status.TIMEOUT for r in turn.results)
+        seat.parse_failures = seat.parse_failures + 1 if broken else 0
+        seat.timeouts = seat.timeouts + 1 if late else 0
+        if seat.parse_failures >= self.settings.max_parse_failures:
+            return Termination.PARSE_FAILURES
+        if seat.timeouts >= self.settings.max_timeouts:
+            return Termination.TOOL_INFRASTRUCTURE
+        if len(seat.turns) + 1 >= self.settings.max_turns:
+            return Termination.MAX_TURNS
+        return None
+
+    def _leave(self, store, state, ended, episodes) -> tuple[Trajectory, DecodeState]:
+        """Move finished rows out of their slots, which are free from here on."""
+        size, nowhere = self.decoder.settings.slots, store.length.size
+        slots = sorted(ended) + [0] * (size - len(ended))
+        rows = [self.seats[slot].row for slot in sorted(ended)] + [nowhere] * (size - len(ended))
+        store, state = self.decoder.harvest(store, state, jnp.array(slots), jnp.array(rows))
+        for slot, episode in ended.items():
+            seat = self.seats.pop(slot)
+            seat.session.close()
+            episodes[seat.row] = episode
+        return store, state

@@ -1,0 +1,216 @@
+"""Make the small base model that ships in cacherl_jax/base: tokenizer, template and pre-trained weights.
+
+    python experiments/make_base.py --minutes 40
+
+Writes a Hugging Face folder (Qwen3 architecture, bfloat16).  The text is made by base_text.py: invented tools and
+names, no task of any suite.  A killed run goes on from its last checkpoint with --resume.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import random
+import time
+
+import base_text
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tokenizers
+import transformers
+import tyro
+
+from cacherl_jax import keys
+from cacherl_jax.chat.template import Chat, conversation_ids
+from cacherl_jax.policy import logprob, transformer
+from cacherl_jax.policy.shape import Shape
+
+MARKERS = (
+    '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
+    '</tool_response>', '<think>', '</think>', '<tools>', '</tools>',
+)  # fmt: skip
+BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How long and how large."""
+
+    folder: pathlib.Path = BASE  # where the model is written
+    minutes: float = 40.0  # wall time of pre-training
+    vocab: int = 1024  # tokens, the 256 bytes and the markers among them
+    layers: int = 4
+    embed: int = 192
+    hidden: int = 512
+    rows: int = 6  # packed rows a step
+    context_tokens: int = 768  # length of a packed row
+    learning_rate: float = 0.02  # of Muon, for matrices; the embedding gets a fifth with Adam
+    decay: float = 0.4  # the last share of the time, in which the rate falls to 0
+    other_weight: float = 0.2  # loss on tokens that the assistant did not write
+    seed: int = 0
+    resume: bool = False  # go on from the checkpoint in the folder
+
+
+def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokenizer:
+    """Byte-level BPE in which a word is the same tokens wherever it stands.
+
+    Letters, single digits and runs of everything else are kept apart, so that a name copied from a sentence
+    into JSON is copied token for token.
+    """
+    pieces = tokenizers.Regex(r'\p{L}+|\p{N}|[^\p{L}\p{N}]+')
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(pieces, 'isolated'),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=list(MARKERS),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    rng = random.Random('tokenizer')
+    text = (
+        json.dumps(base_text.conversation(rng), ensure_ascii=False) for _ in range(conversations)
+    )
+    tokenizer.train_from_iterator(text, trainer)
+    return tokenizer
+
+
+def write_tokenizer(folder: pathlib.Path, tokenizer: tokenizers.Tokenizer) -> None:
+    """The tokenizer files of a Hugging Face folder, without the template, which is kept by hand."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / 'tokenizer.json'))
+    settings = {
+        'tokenizer_class': 'PreTrainedTokenizerFast',
+        'eos_token': '<|im_end|>',
+        'pad_token': '<|endoftext|>',
+        'clean_up_tokenization_spaces': False,
+        'model_max_length': 4096,
+    }
+    (folder / 'tokenizer_config.json').write_text(json.dumps(settings, indent=1) + '\n')
+
+
+def packed_rows(chat: Chat, settings: Settings, step: int):
+    """tokens, weight, segment: [row, token] of whole conversations, one after the other."""
+    rng = random.Random(f'{settings.seed} {step}')
+    size = (settings.rows, settings.context_tokens)
+    tokens, weight, segment = (
+        np.zeros(size, np.int32),
+        np.zeros(size, np.float32),
+        np.zeros(size, np.int32),
+    )
+    for row in range(settings.rows):
+        used, number = 0, 1
+        while used < settings.context_tokens - 24:
+            tools, messages = base_text.conversation(rng)
+            ids, sampled, _ = conversation_ids(chat, messages, tools)
+            ids, sampled = (x[: settings.context_tokens - used] for x in (ids, sampled))
+            place = slice(used, used + len(ids))
+            tokens[row, place], segment[row, place] = ids, number
+            weight[row, place] = np.where(sampled, 1.0, settings.other_weight)
+            weight[row, used] = 0.0  # the first token of a conversation has nothing before it
+            used, number = used + len(ids), number + 1
+    return tokens, weight, segment
+
+
+def loss(params, shape, tokens, weight, segment):
+    """Weighted mean cross-entropy in nats, and the share of assistant tokens that are the likeliest."""
+    hidden = logprob.hidden_states(params, shape, tokens, segment=segment)
+    logits = transformer.logits_of(params, shape, hidden[:, :-1])
+    target, kept = tokens[:, 1:], weight[:, 1:]
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), target[..., None], -1)[..., 0]
+    written = kept == 1
+    right = jnp.sum((jnp.argmax(logits, -1) == target) & written) / jnp.maximum(written.sum(), 1)
+    own = -jnp.sum(chosen * written) / jnp.maximum(written.sum(), 1)
+    return -jnp.sum(chosen * kept) / jnp.sum(kept), (own, right)
+
+
+def make_optimizer(params):
+    """Muon for the matrices of the blocks, Adam for embedding and norms; at a rate of 1, scaled by the caller."""
+    axes = optax.contrib.MuonDimensionNumbers
+    named = {
+        'query': axes((0,), (1, 2)), 'key': axes((0,), (1, 2)), 'value': axes((0,), (1, 2)),
+        'output': axes((0, 1), (2,)), 'gate': axes((0,), (1,)), 'up': axes((0,), (1,)), 'down': axes((0,), (1,)),
+    }  # fmt: skip
+    numbers = jax.tree.map(lambda _: None, params)
+    numbers['layers'] = tuple(
+        {name: named.get(name) for name in layer} for layer in params['layers']
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.contrib.muon(
+            1.0,
+            adam_learning_rate=0.2,
+            muon_weight_dimension_numbers=numbers,
+            weight_decay=0.01,
+        ),
+    )
+
+
+def main(settings: Settings) -> None:
+    """Train until the time is up, then write the folder."""
+    if not settings.resume:
+        write_tokenizer(settings.folder, train_tokenizer(settings.vocab))
+    template = (BASE / 'chat_template.jinja').read_text()
+    (settings.folder / 'chat_template.jinja').write_text(template)
+
+    fast = transformers.AutoTokenizer.from_pretrained(settings.folder)
+    chat = Chat(tokenizer=fast, end_ids=(fast.convert_tokens_to_ids('<|im_end|>'),))
+    shape = Shape(
+        layers=settings.layers, embed=settings.embed, heads=settings.embed // 32, kv_heads=2, head_dim=32,
+        hidden=settings.hidden, vocab=settings.vocab, rope_theta=1e4,
+    )  # fmt: skip
+    params = transformer.init_params(shape, keys.stream(keys.root(settings.seed), 'base'))
+    print(f'{sum(x.size for x in jax.tree.leaves(params)):,} parameters')
+    begun = time.time()
+    optimizer = make_optimizer(params)
+    state = optimizer.init(params)
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def update(params, state, batch, rate):
+        (total, (own, right)), gradient = jax.value_and_grad(loss, has_aux=True)(
+            params, shape, *batch
+        )
+        change, state = optimizer.update(gradient, state, params)
+        params = jax.tree.map(lambda p, c: p + rate * c, params, change)
+        return params, state, (total, own, right)
+
+    step, seen = 0, []
+    checkpoint = settings.folder / 'pretrain.npz'
+    if settings.resume:
+        saved = np.load(checkpoint)
+        leaves, tree = jax.tree.flatten((params, state))
+        params, state = jax.tree.unflatten(
+            tree, [jnp.asarray(saved[f'leaf{i}']) for i in range(len(leaves))]
+        )
+        step = int(saved['step'])
+    while (done := (time.time() - begun) / (60 * settings.minutes)) < 1:
+        warm = min(1.0, (step + 1) / 50)
+        scale = settings.learning_rate * warm * min(1.0, (1 - done) / settings.decay)
+        params, state, shown = update(params, state, packed_rows(chat, settings, step), scale)
+        seen.append(shown)
+        step += 1
+        if step % 50 == 0:
+            total, own, right = np.mean(jax.device_get(seen), axis=0)
+            seen = []
+            print(
+                f'step {step} {time.time() - begun:.0f}s loss {total:.4f} own {own:.4f} right {right:.4f}',
+                flush=True,
+            )
+        if step % 500 == 0:
+            leaves = jax.tree.leaves((params, state))
+            np.savez(
+                checkpoint, step=step, **{f'leaf{i}': np.asarray(x) for i, x in enumerate(leaves)}
+            )
+    leaves = jax.tree.leaves((params, state))
+    np.savez(checkpoint, step=step, **{f'leaf{i}': np.asarray(x) for i, x in enumerate(leaves)})
+
+
+if __name__ == '__main__':
+    main(tyro.cli(Settings, description=__doc__))
