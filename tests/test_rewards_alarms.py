@@ -40,12 +40,14 @@ def test_a_batch_that_pays_a_bad_answerer_for_missing_the_cache_sounds_at_once()
 @pytest.mark.parametrize('score', [0.0, 1.0])
 def test_without_tier_awareness_or_with_right_answers_nothing_is_paid_for_a_miss(score):
     mode = 'off' if score == 0 else 'worst'
-    record = measure(*[answer(score, tier) for tier in Tier], mode=mode)
+    record = measure(
+        *[answer(score, tier) for tier in (Tier.LIVE, Tier.FUZZY, Tier.MISS)], mode=mode
+    )
     assert not sounding([record] * 7)
 
 
 def drift(tiers):
-    return [measure(answer(0.0, tier), answer(0.0, tier)) for tier in tiers]
+    return [measure(*[answer(0.0, tier)] * 3) for tier in tiers]
 
 
 def test_a_policy_that_drifts_off_the_cache_sounds_and_one_that_comes_back_does_not():
@@ -58,13 +60,13 @@ def test_a_policy_that_drifts_off_the_cache_sounds_and_one_that_comes_back_does_
 @pytest.mark.parametrize('late, names', [(0.0, [PADDED]), (1.0, [])])
 def test_micro_reward_may_rise_only_with_success(late, names):
     weights = dataclasses.replace(WEIGHTS, micro=1.0)
-    early = [measure(answer(0.0, Tier.LIVE), weights=weights)] * 3
-    then = [measure(answer(late, Tier.LIVE, calls=4), weights=weights)] * 4
+    early = [measure(*[answer(0.0, Tier.LIVE)] * 3, weights=weights)] * 3
+    then = [measure(*[answer(late, Tier.LIVE, calls=4)] * 3, weights=weights)] * 4
     assert sounding(early + then) == names
 
 
 def test_steps_without_a_verdict_are_passed_over():
-    unheard = measure(answer(None, Tier.MISS, calls=5))
+    unheard = measure(*[answer(None, Tier.MISS, calls=5)] * 3)
     assert not sounding([]) and not sounding([unheard] * 7)
 
 

@@ -86,6 +86,11 @@ def test_a_guess_is_no_success(tier):
     assert (facts.executed.sum(), facts.guessed.sum()) == (not guess, guess)
 
 
+def test_the_final_answer_has_its_turn_and_an_episode_without_one_has_none():
+    facts = gather(play(ask(find()), say()), play(say(), ending=Termination.MAX_TURNS), play())
+    assert facts.answer_turn.tolist() == [1, -1, -1]
+
+
 def test_a_failed_parse_is_neither_an_answer_nor_silence():
     facts = gather(play(ask(DRAFT, status=Status.PARSE_ERROR), ending=Termination.PARSE_FAILURES))
     assert not facts.answers.any() and not facts.silent.any() and not facts.answered.any()

@@ -116,6 +116,11 @@ class Facts:
     process: np.ndarray  # f32  [row, part]     in [0, 1], parts as in PROCESS_PARTS
     process_known: np.ndarray  # bool [row, part]     False: the task says nothing about that part
 
+    @property
+    def answer_turn(self) -> np.ndarray:
+        """The turn of the final answer, i32 [row]; -1 where the episode ended without one."""
+        return np.where(self.answered, self.turns - 1, -1).astype(np.int32)
+
 
 def gather_facts(
     episodes: Sequence[Episode], settings: FactSettings, judge: Judge = rule_judge
@@ -136,6 +141,15 @@ def gather_facts(
             episode, first, settings.thinking_markers
         )
     return facts
+
+
+def stratified_group(facts: Facts) -> np.ndarray:
+    """A group number for each (group, exact | fuzzy | worse): rows are compared at equal trust.
+
+    The remedy where tier-aware rewards pay for missing the cache.  i32 [row].
+    """
+    trust = np.clip(facts.tier_worst, Tier.EXACT, Tier.BEST_EFFORT) - Tier.EXACT
+    return (facts.group * 3 + trust).astype(np.int32)
 
 
 def _blank(rows: int, settings: FactSettings) -> Facts:

@@ -84,52 +84,68 @@ class HybridSettings:
 
 @struct.dataclass
 class Rewards:
-    """Weighted unless said otherwise.  Rows with counted=False hold finite values of no meaning."""
+    """By name: micro, macro, penalty, final.  Values of rows that are not counted mean nothing."""
 
-    total: jax.Array  # f32 [row]        final + Σ turn
-    final: jax.Array  # f32 [row]
-    turn: jax.Array  # f32 [row, turn]  micro, macro and penalty, where they were earned
-    final_turn: (
-        jax.Array
-    )  # f32 [row, turn]  final as each turn is paid it; differs by turn in per_turn
-    terms: dict[str, jax.Array]  # f32 [row]        micro, macro, penalty, final; they sum to total
-    turn_terms: dict[str, jax.Array]  # f32 [row, turn]  micro, macro, penalty; they sum to turn
-    raw: dict[str, jax.Array]  # f32 [row]        unweighted: the terms, answer, process
+    total: jax.Array  # f32 [row]        the sum of terms
+    turn: jax.Array  # f32 [row, turn]  micro, macro and penalty of turn_terms, where earned
+    terms: dict[str, jax.Array]  # f32 [row]        weighted
+    turn_terms: dict[str, jax.Array]  # f32 [row, turn]  weighted; final: as each turn is paid it
+    raw: dict[str, jax.Array]  # f32 [row]        not weighted, of zeroed rows too; answer, process
+    raw_turn: dict[str, jax.Array]  # f32 [row, turn]  not weighted
     known: dict[str, jax.Array]  # bool [row]       row belongs to the statistics of a name in raw
     counted: jax.Array  # bool [row]       row belongs to any statistics and to the loss
+
+    @property
+    def final(self) -> jax.Array:
+        """The weighted final term, f32 [row]."""
+        return self.terms['final']
+
+    @property
+    def final_by_turn(self) -> jax.Array:
+        """The weighted final term as each turn is paid it, f32 [row, turn]."""
+        return self.turn_terms['final']
 
 
 @functools.partial(jax.jit, static_argnames='settings')
 def hybrid_reward(facts: Facts, weights: Weights, settings: HybridSettings) -> Rewards:
     """total = w_final F + Σ_t (w_micro micro_t + w_macro macro_t + penalty_t); 0 where not kept."""
     chex.assert_rank([facts.played, facts.kept], [2, 1])
-    chex.assert_rank([weights.micro, weights.macro, weights.final], 0)
-    kept = facts.kept[:, None]
     earned = {
         'micro': terms.micro(facts, settings.micro),
         'macro': terms.macro(facts, settings.macro),
         'penalty': terms.penalty(facts, settings.penalty),
     }
-    weight = {'micro': weights.micro, 'macro': weights.macro, 'penalty': 1.0}
-    turn_terms = {name: jnp.where(kept, weight[name] * x, 0.0) for name, x in earned.items()}
     process = terms.process_score(facts, settings.process)
     worth, worth_turn = final_worth(facts, process, settings)
-    final, final_turn = weights.final * worth, weights.final * worth_turn
-    turn = sum(turn_terms.values())
-    raw = {name: x.sum(axis=1) for name, x in earned.items()}
+    raw = {name: x.sum(axis=1) for name, x in earned.items()} | {'final': worth}
+    raw_turn = earned | {'final': worth_turn}
+    kept = facts.kept[:, None]
+    paid = {name: jnp.where(facts.kept, x, 0.0) for name, x in weighted(raw, weights).items()}
+    paid_turn = {name: jnp.where(kept, x, 0.0) for name, x in weighted(raw_turn, weights).items()}
     known = dict.fromkeys((*earned, 'process'), facts.counted)
     known |= {'final': final_known(facts), 'answer': facts.counted & facts.judged}
     return Rewards(
-        total=final + turn.sum(axis=1),
-        final=final,
-        turn=turn,
-        final_turn=final_turn,
-        terms={name: x.sum(axis=1) for name, x in turn_terms.items()} | {'final': final},
-        turn_terms=turn_terms,
-        raw=raw | {'final': worth, 'answer': facts.answer_score, 'process': process},
+        total=sum(paid.values()),
+        turn=sum(paid_turn[name] for name in earned),
+        terms=paid,
+        turn_terms=paid_turn,
+        raw=raw | {'answer': facts.answer_score, 'process': process},
+        raw_turn=raw_turn,
         known=known,
         counted=facts.counted,
     )
+
+
+def weighted(raw: dict[str, jax.Array], weights: Weights) -> dict[str, jax.Array]:
+    """w_name x_name; they sum to the total.  Stored terms are paid anew by the weights of today."""
+    chex.assert_rank([weights.micro, weights.macro, weights.final], 0)
+    chex.assert_equal_shape([raw[name] for name in ('micro', 'macro', 'penalty', 'final')])
+    return {
+        'micro': weights.micro * raw['micro'],
+        'macro': weights.macro * raw['macro'],
+        'penalty': raw['penalty'],
+        'final': weights.final * raw['final'],
+    }
 
 
 def final_known(facts: Facts) -> jax.Array:
