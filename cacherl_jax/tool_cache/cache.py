@@ -47,7 +47,7 @@ class ToolCache:
         self._hits: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._content_hash = ''
-        if settings.content_hash not in ('', self.content_hash):
+        if settings.content_hash and settings.content_hash != self.content_hash:
             raise ValueError(
                 f'{store.path} has the content hash {self.content_hash}, but the settings demand '
                 f'{settings.content_hash}; give the cache that was meant, or demand none'

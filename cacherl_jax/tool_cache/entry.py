@@ -39,16 +39,15 @@ def make_entry(
     """The entry for a result that a live call gave."""
     if result.provenance not in PROVENANCES:
         raise ValueError(f'provenance must be one of {PROVENANCES}, got {result.provenance!r}')
-    exact = exact_result(key, draw, result.status, result.text, result.provenance)
+    exact = exact_result(source_of(key, draw), result.status, result.text, result.provenance)
     return Entry(key, draw, exact, task, frozenset([task] if gold else []), recorded)
 
 
-def exact_result(key: CallKey, draw: int, status: Status, text: str, provenance: str) -> Result:
+def source_of(key: CallKey, draw: int) -> str:
+    """The name of an entry."""
+    return f'{key.digest}/{draw}'
+
+
+def exact_result(source: str, status: Status, text: str, provenance: str) -> Result:
     """What the exact tier answers."""
-    return Result(
-        status=status,
-        text=text,
-        tier=Tier.EXACT,
-        source=f'{key.digest}/{draw}',
-        provenance=provenance,
-    )
+    return Result(status=status, text=text, tier=Tier.EXACT, source=source, provenance=provenance)

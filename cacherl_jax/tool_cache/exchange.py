@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cacherl_jax.tool_cache.entry import PROVENANCES, Entry, exact_result
+from cacherl_jax.tool_cache.entry import PROVENANCES, Entry, exact_result, source_of
 from cacherl_jax.tool_cache.index import Index
 from cacherl_jax.tool_cache.key import CallKey
 from cacherl_jax.tool_cache.store import Store
@@ -72,7 +72,8 @@ def _entry(record: dict[str, Any]) -> Entry:
     if record['provenance'] not in PROVENANCES:
         raise ValueError(f'provenance must be one of {PROVENANCES}, got {record["provenance"]!r}')
     status, gold = Status(record['status']), frozenset(record['gold'])
-    result = exact_result(key, record['draw'], status, record['result'], record['provenance'])
+    source = source_of(key, record['draw'])
+    result = exact_result(source, status, record['result'], record['provenance'])
     return Entry(
         key, record['draw'], result, record['task'], gold, record['recorded'], record['hits']
     )

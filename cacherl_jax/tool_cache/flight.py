@@ -4,6 +4,8 @@ An outcome is kept until `clear`, so that within a step it does not matter wheth
 the first one was running or after it.
 """
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -26,13 +28,19 @@ class Flights:
             if first:
                 flight = self._flights[name] = Future()
         if first:
-            try:
+            with contextlib.ExitStack() as stack:
+                stack.push(functools.partial(_crash, flight))
                 flight.set_result(run())
-            except BaseException as error:
-                flight.set_exception(error)
         return flight.result(), first
 
     def clear(self) -> None:
         """Forgets what came back; calls under way stay."""
         with self._lock:
             self._flights = {name: each for name, each in self._flights.items() if not each.done()}
+
+
+def _crash(flight: Future, _kind: type | None, error: BaseException | None, _trace: object) -> bool:
+    """Hands an exception to all who wait; the first caller meets it there as well."""
+    if error is not None:
+        flight.set_exception(error)
+    return error is not None

@@ -121,11 +121,17 @@ class Index:
     def add(self, entries: Iterable[Entry]) -> None:
         """Puts entries in; one of the same key and draw is replaced."""
         for entry in entries:
-            others = [each for each in self.draws(entry.key) if each.draw != entry.draw]
-            every = sorted([*others, entry], key=lambda each: each.draw)
-            self._draws[entry.key] = tuple(every)
-            shelf = self._shelves.setdefault((entry.key.identity, entry.key.state), Shelf())
-            shelf.add(entry.key.arguments)
+            known = self._draws.get(entry.key)
+            if known:
+                others = [each for each in known if each.draw != entry.draw]
+                every = sorted([*others, entry], key=lambda each: each.draw)
+                self._draws[entry.key] = tuple(every)
+                continue
+            self._draws[entry.key] = (entry,)
+            place = entry.key.identity, entry.key.state
+            if place not in self._shelves:
+                self._shelves[place] = Shelf()
+            self._shelves[place].add(entry.key.arguments)
 
     def merged(self, fresh: Iterable[Entry], added: Iterable[Entry]) -> Iterator[Entry]:
         """What the index must hold after a write: entries that were not added lend their gold."""

@@ -5,6 +5,7 @@ then by hits, then by name: never by the clock, so that two equal runs keep the 
 """
 
 import contextlib
+import gc
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ create table gold (
 ) without rowid;
 create table commits (number integer primary key);
 """
-COLUMNS = 'identity, state, arguments, draw, status, text, provenance, task, recorded, hits'
+COLUMNS = 'source, identity, state, arguments, draw, status, text, provenance, task, recorded, hits'
 
 
 class Written(NamedTuple):
@@ -88,12 +89,12 @@ class Store:
     def _transaction(self) -> Iterator[None]:
         with self._lock:
             self._database.execute('begin immediate')
+            ending = 'rollback'
             try:
                 yield
-            except BaseException:
-                self._database.execute('rollback')
-                raise
-            self._database.execute('commit')
+                ending = 'commit'
+            finally:
+                self._database.execute(ending)
 
     def load(self) -> list[Entry]:
         """Every entry, in the order of its source."""
@@ -107,7 +108,8 @@ class Store:
         self._seen = self._data_version()
         names: dict[str, str] = {}  # one object per tool identity, not one per entry
         rows = self._database.execute(f'select {COLUMNS} from entries order by source')
-        return [_entry(row, gold, names) for row in rows]
+        with _no_collection():
+            return [_entry(row, gold, names) for row in rows]
 
     def write(
         self,
@@ -162,8 +164,20 @@ class Store:
             self._database.close()
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Many new objects and no garbage: looking for some would take most of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _entry(row: tuple, gold: Mapping[str, set[str]], names: dict[str, str]) -> Entry:
-    identity, state, arguments, draw, status, text, provenance, task, recorded, hits = row
+    source, identity, state, arguments, draw, status, text, provenance, task, recorded, hits = row
     key = CallKey(names.setdefault(identity, identity), state, arguments)
-    result = exact_result(key, draw, Status(status), text, provenance)
-    return Entry(key, draw, result, task, frozenset(gold.get(result.source, ())), recorded, hits)
+    result = exact_result(source, Status(status), text, provenance)
+    return Entry(key, draw, result, task, frozenset(gold.get(source, ())), recorded, hits)

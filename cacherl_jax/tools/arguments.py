@@ -94,10 +94,12 @@ def _fit(value: Any, schema: Any, tool: Tool) -> Any:
 def _fit_object(value: Mapping, schema: Mapping, tool: Tool) -> dict[str, Any]:
     properties, others = schema.get('properties', {}), schema.get('additionalProperties')
     others = others if isinstance(others, Mapping) else {}
-    fitted = {
-        _fit(name, {}, tool): _fit(part, properties.get(name, others), tool)
-        for name, part in value.items()
-    }
+    fitted = {}
+    for name, part in value.items():
+        plain = type(part) is str and part.isascii()  # most of them, and they stay as they are
+        fitted[_fit(name, {}, tool)] = (
+            part if plain else _fit(part, properties.get(name, others), tool)
+        )
     for name, part in properties.items():
         if name not in fitted and isinstance(part, Mapping) and 'default' in part:
             fitted[name] = _fit(part['default'], part, tool)
