@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pathlib
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ import pytest
 from cacherl_jax.tools.arguments import fit
 from cacherl_jax.tools.execute import ExecuteSettings, live_sessions
 from cacherl_jax.tools.tool import Call, ParseError, Scope, Status, Tool, Unavailable, tool
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @tool
@@ -231,5 +234,6 @@ def test_a_sleeping_tool_does_not_hold_up_the_exit():
         'session = live_sessions().open_session("t", [hang], list, 0)\n'
         'print(session.answer([Call("hang", {})])[0].status)\n'
     )
-    done = subprocess.run([sys.executable, '-c', program], capture_output=True, timeout=30)
+    command = [sys.executable, '-c', program]
+    done = subprocess.run(command, capture_output=True, timeout=30, cwd=ROOT)
     assert done.stdout.split() == [b'timeout'], done.stderr
