@@ -98,6 +98,8 @@ def test_calls_that_change_the_state_run_in_order():
         (Call('echo', {'text': 3}), Status.BAD_ARGUMENTS, {'expected': 'string', 'got': 3}),
         (Call('echo', {'txt': 'a'}), Status.BAD_ARGUMENTS, {'argument': 'txt'}),
         (Call('echo', '{"text": "a"}'), Status.BAD_ARGUMENTS, {'got': 'str'}),
+        (Call('echo', {'text': 'a', 'times': 10**5000}), Status.BAD_ARGUMENTS, {}),
+        (Call(['echo'], {}), Status.UNKNOWN_TOOL, {'allowed': ['echo']}),
         (Call('echo', None), Status.BAD_ARGUMENTS, {'got': 'NoneType'}),
         (Call('echo', {'text': '\ud800'}), Status.BAD_ARGUMENTS, {'expected': 'valid Unicode'}),
         (

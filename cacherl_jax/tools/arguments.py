@@ -15,6 +15,7 @@ from jsonschema.exceptions import ValidationError
 from cacherl_jax.tools.tool import Tool
 
 NUMERIC = frozenset({'number', 'integer'})
+HUGE = 10**300  # Python refuses to write much longer integers
 EXACT = 2**53  # from here on a float no longer says which integer it means
 
 
@@ -61,6 +62,8 @@ def _unclean(value: Any) -> str:
     """What JSON text could not carry there and back; empty if all is well."""
     if isinstance(value, float) and not math.isfinite(value):
         return 'finite numbers'
+    if isinstance(value, int) and abs(value) >= HUGE:
+        return 'smaller numbers'
     if isinstance(value, str) and not value.isascii():
         return 'valid Unicode' if any('\ud800' <= letter <= '\udfff' for letter in value) else ''
     if isinstance(value, Mapping):

@@ -105,7 +105,7 @@ def screen(call: Call | ParseError, tools: Mapping[str, Tool]) -> Result | None:
     """The answer to a call that must not run; None if it may."""
     if isinstance(call, ParseError):
         return failure(Status.PARSE_ERROR, reason=call.reason)
-    if call.name not in tools:
+    if not isinstance(call.name, str) or call.name not in tools:
         return failure(Status.UNKNOWN_TOOL, name=str(call.name)[:80], allowed=sorted(tools))
     wrong = problem(tools[call.name], call.arguments)
     return failure(Status.BAD_ARGUMENTS, **wrong) if wrong else None
