@@ -25,7 +25,9 @@ import tyro
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat, conversation_ids
 from cacherl_jax.policy import logprob, transformer
+from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
+from cacherl_jax.policy.weights import save_policy
 
 MARKERS = (
     '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
@@ -204,12 +206,26 @@ def main(settings: Settings) -> None:
                 flush=True,
             )
         if step % 500 == 0:
-            leaves = jax.tree.leaves((params, state))
-            np.savez(
-                checkpoint, step=step, **{f'leaf{i}': np.asarray(x) for i, x in enumerate(leaves)}
-            )
+            save(checkpoint, step, params, state)
+    save(checkpoint, step, params, state)
+    export(settings.folder, shape, params)
+
+
+def save(file: pathlib.Path, step: int, params, state) -> None:
+    """Everything needed to go on; renamed when whole."""
     leaves = jax.tree.leaves((params, state))
-    np.savez(checkpoint, step=step, **{f'leaf{i}': np.asarray(x) for i, x in enumerate(leaves)})
+    aside = file.with_suffix('.part.npz')
+    np.savez(aside, step=step, **{f'leaf{i}': np.asarray(x) for i, x in enumerate(leaves)})
+    aside.rename(file)
+
+
+def export(folder: pathlib.Path, shape: Shape, params) -> None:
+    """Write config and bfloat16 weights beside the tokenizer, as a Hugging Face folder."""
+    end, pad = MARKERS.index('<|im_end|>'), MARKERS.index('<|endoftext|>')
+    ids = {'eos_token_id': [end], 'pad_token_id': pad}
+    (folder / 'config.json').write_text(json.dumps(config_of(shape) | ids, indent=2) + '\n')
+    (folder / 'generation_config.json').write_text(json.dumps(ids, indent=2) + '\n')
+    save_policy(folder, shape, jax.tree.map(lambda x: np.asarray(x, jnp.bfloat16), params), folder)
 
 
 if __name__ == '__main__':

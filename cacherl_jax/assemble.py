@@ -1,0 +1,188 @@
+"""From settings to the things a run is made of: agent, tasks, demonstrations, tool cache, functions.
+
+Experiments compose what they need of these; nothing here decides what is done with them.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import optax
+from jax.sharding import Mesh
+from jax.tree_util import Partial
+
+from cacherl_jax import keys
+from cacherl_jax.chat.template import Chat, prove
+from cacherl_jax.chat.tokenizer import load_tokenizer, locate_smollm2
+from cacherl_jax.config import RunConfig
+from cacherl_jax.mesh import make_mesh, shard_params, shard_rows
+from cacherl_jax.policy.decode import make_decoder
+from cacherl_jax.policy.logprob import first_turn_start, score
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.shape import Params, Shape
+from cacherl_jax.policy.weights import load_policy
+from cacherl_jax.rollout import make_rollout
+from cacherl_jax.run.refusal import Refusal
+from cacherl_jax.tasks.bfcl import bfcl_tasks
+from cacherl_jax.tasks.suite import demonstrate
+from cacherl_jax.tasks.suites import SUITES
+from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.tool_cache.cache import ToolCache
+from cacherl_jax.tools.execute import LiveSessions
+from cacherl_jax.tools.tool import specification
+
+BASE = pathlib.Path(__file__).parent / 'base'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A policy that can be talked to."""
+
+    shape: Shape
+    params: Params
+    chat: Chat
+    source: pathlib.Path  # where it was read
+    mesh: Mesh
+
+
+def load_agent(config: RunConfig) -> Agent:
+    """Read the model, lay it out over the devices, and prove its chat template."""
+    places = {'base': lambda: BASE, 'smollm2': locate_smollm2}
+    source = pathlib.Path(places.get(config.model, lambda: config.model)())
+    try:
+        mesh = make_mesh(config.mesh)
+        shape, params, generation = load_policy(source)
+        tokenizer = load_tokenizer(source)
+    except ValueError as error:
+        raise Refusal(
+            str(error), allowed='base, smollm2, a Hugging Face folder, a .gguf file'
+        ) from error
+    if config.chat_template:
+        file = (
+            BASE / 'chat_template.jinja' if config.chat_template == 'base' else config.chat_template
+        )
+        tokenizer.chat_template = pathlib.Path(file).read_text(encoding='utf-8')
+    chat = Chat(tokenizer=tokenizer, end_ids=tuple(generation.stop_ids))
+    prove(chat)
+    return Agent(
+        shape=shape, params=shard_params(params, mesh), chat=chat, source=source, mesh=mesh
+    )
+
+
+def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:
+    """source(suite, split, level, number) -> Task, for the suites of the configuration."""
+    shipped = {suite.name: suite for suite in SUITES}
+    unknown = set(config.curriculum.suites) - {*shipped, 'bfcl'}
+    if unknown:
+        raise Refusal(f'no suite {sorted(unknown)}', allowed=f'{sorted([*shipped, "bfcl"])}')
+    if 'bfcl' not in config.curriculum.suites:
+        return lambda suite, split, level, number: shipped[suite].task(split, level, number)
+    read = functools.cache(lambda split: _bfcl_by_level(split, config))
+
+    def source(suite, split, level, number):
+        if suite != 'bfcl':
+            return shipped[suite].task(split, level, number)
+        tasks = read(split)[level]
+        return tasks[number % len(tasks)]
+
+    return source
+
+
+def _bfcl_by_level(split: str, config: RunConfig) -> dict[int, list[Task]]:
+    """Tasks whose expert's episode fits the context come first: the others cannot be learned."""
+    found: dict[int, list[Task]] = {}
+    for task in bfcl_tasks(split, config.bfcl):
+        found.setdefault(task.level, []).append(task)
+    return found
+
+
+def tasks_of(config: RunConfig, split: str, count: int) -> list[Task]:
+    """The first `count` tasks of each suite and level, each task once."""
+    source, course = task_source(config), config.curriculum
+    found = {
+        task.id: task
+        for suite in course.suites
+        for level in course.levels
+        for task in (source(suite, split, level, number) for number in range(count))
+    }
+    return list(found.values())
+
+
+def demonstrations(tasks: Sequence[Task], live: LiveSessions) -> list[Episode]:
+    """The expert's episode of each task, its calls executed live."""
+    episodes = []
+    for task in tasks:
+        session = live.open_session(task.id, task.tools, task.start, 0)
+        episodes.append(demonstrate(task, session.answer))
+        session.close()
+    return episodes
+
+
+def record_demonstrations(cache: ToolCache, episodes: Sequence[Episode]) -> None:
+    """Put what the tools said to experts into the cache, as their tasks' gold."""
+    for episode in episodes:
+        pairs = [
+            pair for turn in episode.turns for pair in zip(turn.calls, turn.results, strict=True)
+        ]
+        cache.record_results(episode.task.id, episode.task.tools, pairs, provenance='teacher')
+
+
+def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) -> Partial:
+    """score(params, tokens, length, sampled) as the update wants it: of the distribution sampled from."""
+
+    def scored(params, tokens, length, sampled):
+        no_end = None
+        if sampling.min_tokens:
+            # Within the first run of sampled tokens ending was forbidden for a while.
+            turn = (sampled & ~jax.numpy.roll(sampled, 1, axis=1)).cumsum(axis=1) - 1
+            no_end = first_turn_start(sampled, turn, sampling.min_tokens)
+        return score(
+            params,
+            agent.shape,
+            tokens,
+            sampled,
+            sampling=sampling,
+            end_ids=agent.chat.end_ids,
+            no_end=no_end,
+            remat=remat,
+        )
+
+    return Partial(scored)
+
+
+def rollout_of(
+    agent: Agent,
+    config: RunConfig,
+    open_session: Callable,
+    *,
+    sampling: SamplingSettings | None = None,
+    samples: int | None = None,
+    rows: int | None = None,
+    purpose: str = 'rollout',
+):
+    """A rollout of this agent; evaluation has sampling, samples and randomness of its own."""
+    decoder = make_decoder(
+        agent.shape, config.decode, sampling or config.sampling, agent.chat.end_ids
+    )
+    if agent.mesh.size > 1:
+        empty = decoder.init
+        decoder = decoder._replace(init=lambda: shard_rows(empty(), agent.mesh))
+    settings = config.rollout
+    if samples is not None:
+        settings = dataclasses.replace(settings, samples=samples)
+    root = keys.stream(keys.root(config.seed), purpose)
+    return make_rollout(agent.chat, decoder, open_session, settings, root, rows)
+
+
+def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:
+    """AdamW without decay, clipped at norm 1, five steps of warm-up."""
+    rate = optax.linear_schedule(0.2 * config.learning_rate, config.learning_rate, 5)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=0.0))
+
+
+def tool_specifications(task: Task) -> list[dict[str, Any]]:
+    """What the prompt of a task declares."""
+    return [specification(tool) for tool in task.tools]

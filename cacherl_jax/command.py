@@ -1,0 +1,42 @@
+"""The command line of experiments: a preset, then any setting by name; refused at once where wrong."""
+
+import sys
+
+import tyro
+
+from cacherl_jax.config import PRESETS, RunConfig
+from cacherl_jax.run.refusal import Refusal
+
+
+def read_config(description: str, arguments: list[str] | None = None) -> RunConfig:
+    """The configuration that the command line asks for.
+
+    Raises Refusal for an unknown preset and for settings that contradict each other; unknown options
+    end the program with code 2 and a list of like ones.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    preset = _take_preset(arguments)
+    if preset not in PRESETS:
+        raise Refusal(f'no preset {preset!r}', allowed=', '.join(PRESETS))
+    try:
+        return tyro.cli(
+            RunConfig,
+            default=PRESETS[preset],
+            args=arguments,
+            description=f'{description}\n--preset NAME: {", ".join(PRESETS)}',
+        )
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+
+
+def _take_preset(arguments: list[str]) -> str:
+    """Remove --preset NAME or --preset=NAME from the arguments; the first preset where there is none."""
+    for place, argument in enumerate(arguments):
+        if argument.startswith('--preset='):
+            return arguments.pop(place).partition('=')[2]
+        if argument == '--preset':
+            if place + 1 == len(arguments):
+                raise Refusal('--preset needs a name', allowed=', '.join(PRESETS))
+            arguments.pop(place)
+            return arguments.pop(place)
+    return next(iter(PRESETS))

@@ -1,0 +1,163 @@
+"""Every setting of a run, composed of the settings that each module owns, and checked together."""
+
+import dataclasses
+import pathlib
+
+from cacherl_jax.grpo.advantage import AdvantageSettings
+from cacherl_jax.grpo.loss import LossSettings
+from cacherl_jax.grpo.update import UpdateSettings
+from cacherl_jax.mesh import MeshSettings
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.slots import DecodeSettings
+from cacherl_jax.rewards.facts import FactSettings
+from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings
+from cacherl_jax.rollout import RolloutSettings
+from cacherl_jax.rollout_cache.admission import AdmissionSettings
+from cacherl_jax.rollout_cache.buffer import BufferSettings
+from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
+from cacherl_jax.rollout_cache.mix import MixSettings
+from cacherl_jax.schedule import Schedule
+from cacherl_jax.supervised.update import SupervisedSettings
+from cacherl_jax.tasks.bfcl import BfclSettings
+from cacherl_jax.tool_cache.settings import ToolCacheSettings
+from cacherl_jax.tool_cache.tiers import TierSettings
+from cacherl_jax.tools.execute import ExecuteSettings
+
+SUITES = ('research', 'trip', 'analysis')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """What is played to measure success; always live, with sampling of its own."""
+
+    unseen: int = 16  # tasks of the test split, of each suite and level
+    seen: int = 8  # tasks of the train split, of each suite and level
+    samples: int = 1  # attempts at each task
+    sampling: SamplingSettings = SamplingSettings(temperature=0.0)
+
+    def __post_init__(self):
+        for name in ('unseen', 'seen', 'samples'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectionSettings:
+    """How the tool cache is filled before RL, all of it by live execution."""
+
+    demonstrations: bool = True  # the expert's calls on every training task
+    samples: int = 1  # attempts of the supervised policy at every training task
+
+    def __post_init__(self):
+        if self.samples < 0:
+            raise ValueError(f'samples must be 0 or more, got {self.samples}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run: a supervised start, then RL from the tool cache, then evaluation."""
+
+    seed: int = 0
+    run_dir: pathlib.Path = pathlib.Path('runs/small')  # everything the run writes
+    model: str = 'base'  # base (ships), smollm2, or a Hugging Face folder or .gguf file
+    chat_template: str = (
+        ''  # a Jinja file in place of the tokenizer's own; base: the one that ships
+    )
+    steps: int = 30  # RL steps
+    groups: int = 8  # tasks a step
+    learning_rate: float = 3e-4  # of RL, constant after five steps of warm-up
+    text_rows: int = 4  # demonstrations a step for the language-model term
+    checkpoint_steps: int = 10  # RL steps between checkpoints
+    mesh: MeshSettings = MeshSettings()
+    curriculum: CurriculumSettings = CurriculumSettings(tasks=32, order='uniform')
+    bfcl: BfclSettings = BfclSettings()
+    supervised: SupervisedSettings = SupervisedSettings()
+    collection: CollectionSettings = CollectionSettings()
+    execute: ExecuteSettings = ExecuteSettings()
+    tool_cache: ToolCacheSettings = ToolCacheSettings(mode='replay')
+    decode: DecodeSettings = DecodeSettings(
+        context_tokens=768, widths=(64, 256, 384, 512, 640, 768)
+    )
+    sampling: SamplingSettings = SamplingSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    facts: FactSettings = FactSettings()
+    hybrid: HybridSettings = HybridSettings()
+    weights: WeightSettings = WeightSettings()
+    buffer: BufferSettings = BufferSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    mix: MixSettings = MixSettings()
+    advantage: AdvantageSettings = AdvantageSettings()
+    update: UpdateSettings = UpdateSettings(widths=(384, 512, 640, 768))
+    evaluation: EvaluationSettings = EvaluationSettings()
+
+    def __post_init__(self):
+        for name in ('steps', 'groups', 'checkpoint_steps'):
+            if getattr(self, name) < (0 if name == 'steps' else 1):
+                raise ValueError(f'{name} must be positive, got {getattr(self, name)}')
+        if self.learning_rate < 0:
+            raise ValueError(f'learning_rate must not be negative, got {self.learning_rate}')
+        context = self.decode.context_tokens
+        if self.update.widths[-1] < context:
+            raise ValueError(
+                f'update.widths must reach decode.context_tokens ({context}), got {self.update.widths}'
+            )
+        if self.facts.turns < self.rollout.max_turns:
+            raise ValueError(
+                f'facts.turns must be at least rollout.max_turns ({self.rollout.max_turns}), '
+                f'got {self.facts.turns}'
+            )
+        shares = self.mesh.data * self.mesh.fsdp
+        for name, rows in (
+            ('decode.slots', self.decode.slots),
+            ('update.micro_rows', self.update.micro_rows),
+        ):
+            if rows % shares:
+                raise ValueError(
+                    f'{name} must be a multiple of mesh.data * mesh.fsdp ({shares}), got {rows}'
+                )
+
+    @property
+    def rows(self) -> int:
+        """Fresh episodes a step."""
+        return self.groups * self.rollout.samples
+
+
+SMALL = RunConfig(
+    weights=WeightSettings(
+        micro=Schedule(start=0.3, end=0.1, steps=30, shape='linear'),
+        macro=Schedule(start=0.5, end=0.2, steps=30, shape='linear'),
+        final=Schedule(start=1.0),
+    ),
+    mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=30, shape='linear')),
+    update=UpdateSettings(
+        widths=(384, 512, 640, 768), loss=LossSettings(kl_weight=0.02, supervised_weight=0.2)
+    ),
+)
+
+SMOLLM2_BFCL = dataclasses.replace(
+    SMALL,
+    run_dir=pathlib.Path('runs/smollm2-bfcl'),
+    model='smollm2',
+    chat_template='base',
+    steps=2,
+    groups=2,
+    learning_rate=1e-5,
+    checkpoint_steps=1,
+    curriculum=CurriculumSettings(suites=('bfcl',), levels=(1,), tasks=24, order='uniform'),
+    bfcl=BfclSettings(distractor_tools=2),
+    supervised=SupervisedSettings(demonstrations=24, epochs=1, rows=4, learning_rate=5e-5),
+    collection=CollectionSettings(samples=0),
+    decode=DecodeSettings(
+        slots=4, context_tokens=1536, turn_tokens=96, episode_tokens=400,
+        widths=(64, 256, 512, 1024, 1536),
+    ),
+    rollout=RolloutSettings(samples=4, max_turns=16),
+    buffer=BufferSettings(minimum=4),
+    update=UpdateSettings(
+        micro_rows=1, widths=(512, 768, 1024, 1536), loss=LossSettings(kl_weight=0.02)
+    ),
+    evaluation=EvaluationSettings(unseen=8, seen=4),
+    tool_cache=ToolCacheSettings(mode='replay', tiers=TierSettings()),
+)  # fmt: skip
+
+PRESETS = {'small': SMALL, 'smollm2-bfcl': SMOLLM2_BFCL}

@@ -1,0 +1,38 @@
+"""Log-probabilities of a batch under frozen parameters, cut into the same micro-batches as the update."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cacherl_jax.grpo.update import UpdateSettings, plan_micro_batches
+from cacherl_jax.trajectory import Trajectory
+
+
+def make_reference(score: Callable, settings: UpdateSettings) -> Callable:
+    """reference(params, rows: Trajectory, lengths) -> f32 [row, token]; 0 where length is 0.
+
+    `score(params, tokens, length, sampled)` is the update's own.
+    """
+
+    @jax.jit
+    def begin(tokens):
+        return jnp.zeros(tokens.shape, jnp.float32)
+
+    def one(found, params, rows: Trajectory, chosen, width):
+        tokens, sampled = rows.tokens[chosen, :width], rows.sampled[chosen, :width]
+        known = chosen < rows.length.shape[0]
+        logprob, _ = score(params, tokens, rows.length[chosen], sampled & known[:, None])
+        return found.at[chosen, :width].set(logprob, mode='drop')
+
+    one = jax.jit(one, donate_argnums=0, static_argnums=4)
+
+    def reference(params, rows: Trajectory, lengths: np.ndarray):
+        found = begin(rows.tokens)
+        for chosen, width in plan_micro_batches(lengths, settings.micro_rows, settings.widths):
+            width = min(width, rows.tokens.shape[1])
+            found = one(found, params, rows, jnp.asarray(chosen), width)
+        return found
+
+    return reference

@@ -1,0 +1,291 @@
+"""Open a run: do what comes before RL, or take up a checkpoint, and bind the functions of the loop."""
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cacherl_jax import keys
+from cacherl_jax.assemble import Agent, make_score, rl_optimizer, rollout_of, task_source
+from cacherl_jax.config import RunConfig
+from cacherl_jax.evaluate.metrics import flat_metrics
+from cacherl_jax.evaluate.record import episode_record
+from cacherl_jax.evaluate.report import render_report
+from cacherl_jax.grpo.reference import make_reference
+from cacherl_jax.grpo.update import make_update
+from cacherl_jax.keeping import Clock, RolloutCache, Totals, shown_episodes
+from cacherl_jax.policy.weights import save_policy
+from cacherl_jax.rewards.alarms import AlarmSettings, alarms
+from cacherl_jax.rewards.metrics import reward_metrics
+from cacherl_jax.rollout_cache.curriculum import Standing, observe
+from cacherl_jax.run.checkpoint import make_checkpoints
+from cacherl_jax.run.fetch import fetch
+from cacherl_jax.run.files import make_lines, write_atomically
+from cacherl_jax.run.metrics import make_metrics
+from cacherl_jax.run.refusal import Refusal
+from cacherl_jax.run.results import plain, write_result
+from cacherl_jax.run.terminal import print_table
+from cacherl_jax.stages import (
+    demonstrated_lessons,
+    evaluate,
+    fill_tool_cache,
+    mean_success,
+    supervised_start,
+    text_rows,
+    worst_tier_counts,
+)
+from cacherl_jax.step import task_numbers
+from cacherl_jax.tool_cache.cache import make_tool_cache
+
+SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
+
+
+class Run:
+    """The functions and the starting state of one training loop."""
+
+    def __init__(self, config: RunConfig, agent: Agent, stop: Callable[[], bool]):
+        self.config, self.agent, self.stop = config, agent, stop
+        self.folder = config.run_dir
+        self.root = keys.root(config.seed)
+        self.source = _training_source(config)
+        score = make_score(agent, config.sampling)
+        self._update = make_update(score, rl_optimizer(config), config.update)
+        self._reference = make_reference(score, config.update)
+        self.lessons = demonstrated_lessons(agent, config)
+        self.checkpoints = make_checkpoints(self.folder / 'checkpoints', _lasting(config))
+        self.totals, self.clock, self.history = Totals(), Clock(), []
+        self._begin()
+
+    # ---- before the loop
+
+    def _begin(self):
+        """Take up the newest checkpoint, or make the first one."""
+        if self.checkpoints.latest() is None:
+            self._start()
+            return
+        learner = self._update.init(self.agent.params)
+        self.cache = self._rollout_cache('')
+        template = {
+            'learner': learner,
+            'reference': self.agent.params,
+            'store': self.cache.empty_store(),
+        }
+        step, tree, records = self.checkpoints.restore(template)
+        self._open_tool_cache()
+        if records['tool_cache_hash'] != self.tool_cache.content_hash:
+            raise Refusal(
+                f'{self.folder}/tool_cache.sqlite is not the cache that this run began with',
+                remedy='put that file back, or give another run folder',
+            )
+        self.cache = self._rollout_cache(self.tool_cache.content_hash)
+        self.cache.restore(records['rollout_cache'])
+        self.learner, self.reference_params, self.store = (
+            tree['learner'], tree['reference'], tree['store'],
+        )  # fmt: skip
+        self.first_step = step
+        self.standing = Standing.restore(records['standing'])
+        self.supervised = records['supervised']
+        self.totals = Totals(**records['totals'])
+        self.clock = Clock(self.totals.seconds)
+        self._open_lines(step)
+
+    def _start(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            self.folder / 'config.json', json.dumps(plain(self.config), indent=2) + '\n'
+        )
+        told = make_metrics(self.folder / 'supervised')
+        steps = iter(range(1_000_000))
+        params = supervised_start(
+            self.agent, self.lessons, self.config, lambda m: told.write(next(steps), m)
+        )
+        told.close()
+        path = self.folder / 'tool_cache.sqlite'
+        self.totals.collection_calls = fill_tool_cache(self.agent, params, self.config, path)
+        self._open_tool_cache()
+        self.cache = self._rollout_cache(self.tool_cache.content_hash)
+        self.reference_params = params
+        self.learner = self._update.init(params)
+        self.store = self.cache.add_demonstrations(self.cache.empty_store(), self.lessons)
+        self.first_step, self.standing = 0, Standing()
+        self._open_lines(0)
+        self.supervised = self._evaluate(params, 'supervised', -1)
+        self._save(0, self.learner, self.store, self.standing)
+
+    def _rollout_cache(self, tool_cache_hash):
+        folder = self.folder / 'rollout_cache'
+        return RolloutCache(self.config, self.agent.chat, folder, tool_cache_hash)
+
+    def _open_tool_cache(self):
+        path = self.folder / 'tool_cache.sqlite'
+        self.tool_cache = make_tool_cache(path, self.config.tool_cache, self.config.execute)
+        self.rollout = rollout_of(
+            self.agent, self.config, self.tool_cache.open_session, rows=self.config.rows
+        )
+
+    def _open_lines(self, step):
+        self.metrics = make_metrics(self.folder, step - 1)
+        self.show = make_lines(self.folder / 'episodes.jsonl', step - 1)
+
+    # ---- in the loop
+
+    def reference(self, fresh):
+        """Log-probabilities of fresh rows under the supervised start, f32 [row, token]."""
+        if not self.config.update.loss.kl_weight:
+            return jnp.zeros(fresh.tokens.shape, jnp.float32)
+        return self._reference(self.reference_params, fresh, fetch(fresh.length))
+
+    def update(self, learner, batch, lengths):
+        return self._update.update(learner, batch, np.asarray(lengths))
+
+    def tasks_of(self, episodes):
+        return task_numbers(episodes)
+
+    def draw_cached(self, store, groups, weights, step):
+        return self.cache.draw(store, groups, weights, self.root, step)
+
+    def text(self, step):
+        return text_rows(self.lessons, self.config.text_rows, self.root, step)
+
+    def lengths(self, fresh, draw):
+        """Rows' lengths on the host; 0 for a draw that came up empty."""
+        found = fetch(fresh.length).tolist()
+        if draw is None:
+            return found
+        return found + fetch(jnp.where(draw.drawn, draw.entries.trajectory.length, 0)).tolist()
+
+    def admit(self, store, fresh, groups, episodes, rewards, step):
+        solved = [episode.task.solved(episode) for episode in episodes]
+        return self.cache.admit(store, fresh, groups, episodes, rewards, solved, step)
+
+    def observe(self, standing, episodes, rewards):
+        total, counted = fetch((rewards.total, rewards.counted))
+        outcomes = [
+            (episode.task, episode.task.solved(episode), float(paid))
+            for episode, paid, kept in zip(episodes, total, counted, strict=True)
+            if kept
+        ]
+        return observe(standing, outcomes, self.config.curriculum)
+
+    def write(self, step, fresh, episodes, facts, rewards, batch, learned, store, draw, started):
+        """All numbers of the step to disk; returns them as floats."""
+        self.totals.episodes += len(episodes)
+        self.totals.add_tiers(worst_tier_counts(episodes))
+        answered = self.tool_cache.commit()
+        self.totals.live_tool_calls = int(answered['tool_cache/live_calls'])
+        numbers = (
+            reward_metrics(rewards, facts)
+            | learned
+            | answered
+            | self.cache.metrics(store, draw, step)
+            | {
+                'rewards/solved': np.mean([e.task.solved(e) for e in episodes]),
+                'episodes/turns': np.mean([len(e.turns) for e in episodes]),
+                'episodes/tokens': jnp.mean(fresh.length),
+                'perf/step_seconds': time.time() - started,
+            }
+        )
+        numbers = self.metrics.write(step, numbers)
+        self.history.append(numbers)
+        for alarm in alarms(self.history, AlarmSettings()):
+            print(f'alarm at step {step}: {alarm}', file=sys.stderr)
+        if step % SHOWN_STEPS == 0:
+            for shown in shown_episodes(self.agent.chat, episodes, fresh, batch, rewards, step):
+                self.show(shown)
+        return numbers
+
+    def keep(self, step, learner, store, standing):
+        """Save when due, and when asked to stop; then end."""
+        stopping = self.stop()
+        due = (step + 1) % self.config.checkpoint_steps == 0 or step + 1 == self.config.steps
+        if due or stopping:
+            self._save(step + 1, learner, store, standing)
+        if stopping:
+            print(f'stopped after step {step + 1}; the same command goes on', file=sys.stderr)
+            raise SystemExit(0)
+
+    def _save(self, step, learner, store, standing):
+        self.totals.seconds = self.clock.seconds()
+        records = {
+            'rollout_cache': self.cache.save(),
+            'tool_cache_hash': self.tool_cache.content_hash,
+            'standing': standing.state(),
+            'supervised': self.supervised,
+            'totals': dataclasses.asdict(self.totals),
+        }
+        tree = {'learner': learner, 'reference': self.reference_params, 'store': store}
+        self.checkpoints.save(step, tree, records)
+
+    # ---- after the loop
+
+    def _evaluate(self, params, stage: str, step: int) -> dict[str, Any]:
+        found = evaluate(self.agent, params, self.config)
+        self.metrics.write(max(step, 0), flat_metrics(found.suites, stage))
+        for episode in found.episodes:
+            self.show(episode_record(episode, step=step, stage=stage))
+        return plain(found.suites)
+
+    def finish(self, learner) -> None:
+        """Evaluate, write result.json, the model as a Hugging Face folder and the report, and say it."""
+        config = self.config
+        final = self._evaluate(learner.params, 'final', config.steps)
+        suites = {n: {'supervised': self.supervised[n], 'final': final[n]} for n in final}
+        rl = {
+            'steps': config.steps,
+            'episodes': self.totals.episodes,
+            'live_tool_calls': self.totals.live_tool_calls,
+            'collection_calls': self.totals.collection_calls,
+            'tier_mix': self.totals.tier_mix(),
+        }
+        write_result(
+            self.folder / 'result.json', suites=suites, rl=rl,
+            seconds=self.clock.seconds(), seed=config.seed, config=config,
+        )  # fmt: skip
+        save_policy(
+            self.folder / 'policy', self.agent.shape, fetch(learner.params), self.agent.source
+        )
+        write_atomically(self.folder / 'report.html', render_report(self.folder))
+        _print_results(suites, rl, self)
+        self.metrics.close()
+        self.tool_cache.close()
+
+
+def _print_results(suites, rl, run):
+    columns = ['suite', 'start: unseen', 'seen', 'final: unseen', 'seen', 'turns', 'calls']
+    extra = any('process_accuracy' in stages['final'] for stages in suites.values())
+    rows = []
+    for name, stages in suites.items():
+        start, final = stages['supervised'], stages['final']
+        row = [name, start['success'], start['success_seen'], final['success']]
+        row += [final['success_seen'], final['turns'], final['calls']]
+        if extra:
+            row += [start.get('process_accuracy'), final.get('process_accuracy')]
+        rows.append(row)
+    if extra:
+        columns += ['process: start', 'process: final']
+    means = [
+        mean_success({n: s[stage] for n, s in suites.items()}) for stage in ('supervised', 'final')
+    ]
+    rows.append(['mean', means[0], None, means[1]] + [None] * (len(columns) - 4))
+    print_table('success, evaluated live', columns, rows)
+    mix = '  '.join(f'{name} {share:.1%}' for name, share in rl['tier_mix'].items())
+    print(f'RL: {rl["steps"]} steps, {rl["episodes"]} episodes, {rl["live_tool_calls"]} live tool calls; '
+          f'tier mix: {mix}')  # fmt: skip
+    print(f'{run.clock.seconds():.0f} seconds; {run.folder}/result.json, report.html, policy/')
+
+
+def _training_source(config: RunConfig):
+    source = task_source(config)
+    return lambda suite, level, number: source(suite, 'train', level, number)
+
+
+def _lasting(config: RunConfig) -> dict[str, Any]:
+    """The settings that a run may not change when it goes on."""
+    settings = plain(config)
+    return {name: value for name, value in settings.items() if name not in ('run_dir', 'steps')}

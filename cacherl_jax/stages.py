@@ -1,0 +1,154 @@
+"""The stages around RL: the supervised start, filling the tool cache, evaluation.  Each a function."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from cacherl_jax import keys
+from cacherl_jax.assemble import (
+    Agent,
+    demonstrations,
+    make_score,
+    record_demonstrations,
+    rollout_of,
+    tasks_of,
+)
+from cacherl_jax.config import RunConfig
+from cacherl_jax.evaluate.metrics import evaluation_metrics
+from cacherl_jax.grpo.update import make_update
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.shape import Params
+from cacherl_jax.run.terminal import progress
+from cacherl_jax.supervised.dataset import demonstration_rows
+from cacherl_jax.supervised.update import learn, supervised_optimizer
+from cacherl_jax.tasks.bfcl_score import process_accuracy
+from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.tool_cache.cache import make_tool_cache
+from cacherl_jax.tools.execute import live_sessions
+from cacherl_jax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """Demonstrations to learn from: rows on the device, their lengths and episodes on the host."""
+
+    rows: Trajectory
+    lengths: np.ndarray  # i32 [row]
+    episodes: list[Episode]
+
+
+def demonstrated_lessons(agent: Agent, config: RunConfig) -> Lessons:
+    """The expert's episodes of the first training tasks of each suite and level."""
+    tasks = tasks_of(config, 'train', config.supervised.demonstrations)
+    episodes = demonstrations(tasks, live_sessions(config.execute))
+    rows, lengths, fitting = demonstration_rows(agent.chat, episodes, config.decode.context_tokens)
+    return Lessons(rows=rows, lengths=lengths, episodes=[episodes[i] for i in fitting])
+
+
+def supervised_start(
+    agent: Agent, lessons: Lessons, config: RunConfig, tell: Callable[[dict], None]
+) -> Params:
+    """Learn the demonstrations; parameters of the agent in, those of the supervised start out."""
+    settings = config.supervised
+    steps = settings.steps(len(lessons.lengths))
+    score = make_score(agent, SamplingSettings())
+    update = make_update(score, supervised_optimizer(settings, steps), config.update)
+    root = keys.root(config.seed)
+    with progress('supervised start', steps) as advance:
+
+        def told(metrics):
+            advance(loss=metrics['loss/supervised'])
+            tell(metrics)
+
+        learner = update.init(agent.params)
+        learner = learn(learner, update, lessons.rows, lessons.lengths, settings, root, told)
+    return learner.params
+
+
+def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathlib.Path) -> int:
+    """Execute training tasks live, by the expert and by the supervised policy; record every answer.
+
+    Returns the number of live tool calls this took.
+    """
+    for part in ('', '-wal', '-shm'):
+        path.with_name(path.name + part).unlink(missing_ok=True)
+    settings = dataclasses.replace(config.tool_cache, mode='read_through')
+    cache = make_tool_cache(path, settings, config.execute)
+    tasks = tasks_of(config, 'train', config.curriculum.tasks)
+    live = live_sessions(config.execute)
+    if config.collection.demonstrations:
+        record_demonstrations(cache, demonstrations(tasks, live))
+    if config.collection.samples:
+        rows = len(tasks) * config.collection.samples
+        rollout = rollout_of(
+            agent, config, cache.open_session,
+            samples=config.collection.samples, rows=rows, purpose='collect',
+        )  # fmt: skip
+        rollout(params, tasks, 0)
+        cache.commit()
+    calls = live.live_calls + cache.live_calls
+    cache.close()
+    return calls
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What was played, and the numbers of it by suite."""
+
+    episodes: list[Episode]
+    suites: dict[str, dict]  # success, success_seen, turns, calls, levels ... by suite
+
+
+def evaluation_tasks(config: RunConfig) -> tuple[list[Task], list[Task]]:
+    """Unseen entities (test split), and seen ones."""
+    unseen = tasks_of(config, 'test', config.evaluation.unseen)
+    return unseen, tasks_of(config, 'train', config.evaluation.seen)
+
+
+def evaluate(agent: Agent, params: Params, config: RunConfig, step: int = 0) -> Evaluation:
+    """Play unseen and seen tasks live; success is what the task's own check says, not the reward."""
+    unseen, seen = evaluation_tasks(config)
+    settings = config.evaluation
+    tasks = unseen + seen
+    live = live_sessions(config.execute)
+    rollout = rollout_of(
+        agent, config, live.open_session,
+        sampling=settings.sampling, samples=settings.samples, purpose='evaluate',
+    )  # fmt: skip
+    _, episodes = rollout(params, tasks, step)
+    new = [episode for episode in episodes if episode.task.split == 'test']
+    old = [episode for episode in episodes if episode.task.split != 'test']
+    suites, known = evaluation_metrics(new), evaluation_metrics(old)
+    for name, numbers in suites.items():
+        numbers['success_seen'] = known[name]['success']
+        if name == 'bfcl':
+            numbers['process_accuracy'] = float(np.mean([process_accuracy(e) for e in new]))
+    return Evaluation(episodes=episodes, suites=suites)
+
+
+def mean_success(suites: dict[str, dict]) -> float:
+    """Mean over suites of success on unseen entities."""
+    return float(np.mean([numbers['success'] for numbers in suites.values()]))
+
+
+def text_rows(lessons: Lessons, count: int, root: jax.Array, step: int) -> tuple[Trajectory, list]:
+    """`count` demonstrations for the language-model term of a step, and their lengths."""
+    chosen = jax.random.choice(
+        keys.stream(root, 'text', step), len(lessons.lengths), (count,), replace=False
+    )
+    chosen = np.asarray(chosen)
+    return jax.tree.map(lambda x: x[chosen], lessons.rows), lessons.lengths[chosen].tolist()
+
+
+def worst_tier_counts(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Answers by tier, over the results of all episodes."""
+    counts: dict[str, int] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            for result in turn.results:
+                name = result.tier.name.lower()
+                counts[name] = counts.get(name, 0) + 1
+    return counts

@@ -1,0 +1,131 @@
+"""What one training step hands from room to room, as arrays: rewards to cache entries, rows to a batch.
+
+The rooms do not know each other; this file knows their words and nothing of how they work.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from cacherl_jax.grpo.advantage import (
+    AdvantageSettings,
+    Running,
+    group_advantage,
+    token_advantage,
+    turn_advantage,
+)
+from cacherl_jax.grpo.loss import TEXT, Batch
+from cacherl_jax.keys import name_number
+from cacherl_jax.rewards.facts import Facts
+from cacherl_jax.rewards.hybrid import Rewards, Weights
+from cacherl_jax.rollout_cache.buffer import Draw, Entries
+from cacherl_jax.rollout_cache.mix import Mixed
+from cacherl_jax.rollout_cache.record import Source
+from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.trajectory import Trajectory
+
+TERMS = ('micro', 'macro', 'penalty', 'final')  # the order of reward components in the cache
+
+
+def task_numbers(episodes: Sequence[Episode]) -> jax.Array:
+    """i32 [row]: a number for each episode's task."""
+    return jnp.asarray([name_number(episode.task.id) for episode in episodes], jnp.int32)
+
+
+def term_weights(weights: Weights) -> jax.Array:
+    """What a component is worth now, f32 [term]; penalties have no schedule."""
+    return jnp.stack([weights.micro, weights.macro, jnp.float32(1), weights.final])
+
+
+def fresh_entries(
+    fresh: Trajectory, episodes: Sequence[Episode], rewards: Rewards, step: int
+) -> Entries:
+    """Fresh episodes as rows of the rollout cache, with their components before weights."""
+    rows = len(episodes)
+    nothing = jnp.zeros(rows, jnp.int32)
+    return Entries(
+        trajectory=fresh,
+        task=task_numbers(episodes),
+        level=jnp.asarray([episode.task.level for episode in episodes], jnp.int32),
+        episode_return=rewards.total,
+        reward=jnp.stack([rewards.raw[term] for term in TERMS], axis=1),
+        version=jnp.full(rows, step, jnp.int32),
+        source=jnp.full(rows, int(Source.SUCCESS), jnp.int32),
+        has_behaviour=jnp.ones(rows, bool),
+        familiar=jnp.zeros(rows),
+        reuse=nothing,
+        added=nothing,
+    )
+
+
+def task_success(groups: Sequence[Task], solved: Sequence[bool]) -> tuple[jax.Array, jax.Array]:
+    """Numbers of the step's tasks i32 [group] and the share of attempts that solved them f32 [group]."""
+    share = jnp.asarray(solved, jnp.float32).reshape(len(groups), -1).mean(axis=1)
+    return jnp.asarray([name_number(task.id) for task in groups], jnp.int32), share
+
+
+@functools.partial(jax.jit, static_argnames='settings')
+def batch_of(
+    mixed: Mixed,
+    draw: Draw | None,
+    rewards: Rewards,
+    facts: Facts,
+    reference_logprob: jax.Array,
+    weights: Weights,
+    running: Running | None,
+    settings: AdvantageSettings,
+) -> Batch:
+    """Advantages for every token of fresh and cached rows (SPEC of credit: see grpo/advantage.py).
+
+    Cached rows have an episode's advantage and none of single turns; the tokens of the final answer
+    have theirs from the final term and the sub-goals alone.
+    reference_logprob f32 [fresh row, token].
+    """
+    chex.assert_rank(reference_logprob, 2)
+    cached = mixed.fresh.shape[0] - rewards.total.shape[0]
+
+    def padded(x, value=0):
+        return jnp.pad(x, [(0, cached)] + [(0, 0)] * (x.ndim - 1), constant_values=value)
+
+    rows = (mixed.group, mixed.fresh, mixed.counted)
+    episode = group_advantage(mixed.reward, *rows, settings, running)
+    turn = turn_advantage(padded(rewards.turn), padded(facts.played, False), *rows, settings)
+    answer = rewards.terms['final'] + rewards.terms['macro']
+    if draw is not None:
+        paid = draw.entries.reward * term_weights(weights)
+        answer = jnp.concatenate(
+            [answer, paid[:, TERMS.index('final')] + paid[:, TERMS.index('macro')]]
+        )
+    final = group_advantage(answer, *rows, settings, running)
+    advantage = token_advantage(
+        episode, turn, mixed.trajectory, padded(facts.answer_turn, -1), settings, final
+    )
+    return Batch(
+        tokens=mixed.trajectory.tokens,
+        length=mixed.trajectory.length,
+        sampled=mixed.trajectory.sampled,
+        behaviour_logprob=mixed.trajectory.logprob,
+        reference_logprob=padded(reference_logprob),
+        advantage=advantage,
+        kind=mixed.kind,
+    )
+
+
+@jax.jit
+def with_text(batch: Batch, text: Trajectory) -> Batch:
+    """The batch with rows for the language-model term, every token of them, against forgetting."""
+    place = jnp.arange(text.tokens.shape[1])
+    nothing = jnp.zeros(text.tokens.shape, jnp.float32)
+    more = Batch(
+        tokens=text.tokens,
+        length=text.length,
+        sampled=(place > 0) & (place < text.length[:, None]),
+        behaviour_logprob=nothing,
+        reference_logprob=nothing,
+        advantage=nothing,
+        kind=jnp.full(text.length.shape, TEXT, jnp.int32),
+    )
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), batch, more)

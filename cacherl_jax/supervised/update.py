@@ -1,0 +1,93 @@
+"""The supervised start: cross-entropy on demonstrations, epoch by epoch, in an order made from the seed."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cacherl_jax import keys
+from cacherl_jax.grpo.loss import SUPERVISED, Batch
+from cacherl_jax.grpo.update import Learner, Update
+from cacherl_jax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SupervisedSettings:
+    """How many demonstrations, and how they are learned."""
+
+    demonstrations: int = 16  # of each suite and level
+    epochs: int = 4  # passes over them
+    rows: int = 16  # demonstrations a step
+    learning_rate: float = 1e-3  # at its height; it warms up and falls to a tenth
+    weight_decay: float = 0.01
+
+    def __post_init__(self):
+        for name in ('demonstrations', 'epochs', 'rows'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+        if not 0 < self.learning_rate < 1:
+            raise ValueError(f'learning_rate must be in (0, 1), got {self.learning_rate}')
+
+    def steps(self, rows: int) -> int:
+        """Steps of all epochs over `rows` demonstrations; the last of an epoch may be smaller."""
+        return self.epochs * -(-rows // self.rows)
+
+
+def supervised_optimizer(settings: SupervisedSettings, steps: int) -> optax.GradientTransformation:
+    """AdamW with clipping at norm 1, a warm-up of a tenth of the steps and a cosine after it."""
+    rate = optax.warmup_cosine_decay_schedule(
+        0.1 * settings.learning_rate,
+        settings.learning_rate,
+        max(1, steps // 10),
+        max(2, steps),
+        0.1 * settings.learning_rate,
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(rate, b2=0.98, weight_decay=settings.weight_decay),
+    )
+
+
+def supervised_batch(rows: Trajectory) -> Batch:
+    """Rows whose `sampled` tokens are learned by cross-entropy."""
+    nothing = jnp.zeros(rows.tokens.shape, jnp.float32)
+    return Batch(
+        tokens=rows.tokens,
+        length=rows.length,
+        sampled=rows.sampled,
+        behaviour_logprob=nothing,
+        reference_logprob=nothing,
+        advantage=nothing,
+        kind=jnp.full(rows.length.shape, SUPERVISED, jnp.int32),
+    )
+
+
+def orders(settings: SupervisedSettings, count: int, root: jax.Array) -> Iterator[np.ndarray]:
+    """Which demonstrations each step learns: every one once an epoch, in an order of that epoch."""
+    for epoch in range(settings.epochs):
+        key = keys.stream(root, 'supervised', epoch)
+        order = np.asarray(jax.random.permutation(key, count))
+        for start in range(0, count, settings.rows):
+            yield order[start : start + settings.rows]
+
+
+def learn(
+    learner: Learner,
+    update: Update,
+    rows: Trajectory,
+    lengths: np.ndarray,
+    settings: SupervisedSettings,
+    root: jax.Array,
+    tell: Callable[[dict], None] = lambda metrics: None,
+) -> Learner:
+    """Learn all rows; `tell` gets the metrics of each step."""
+    batch = supervised_batch(rows)
+    for chosen in orders(settings, len(lengths), root):
+        wanted = np.zeros_like(lengths)
+        wanted[chosen] = lengths[chosen]
+        learner, metrics = update.update(learner, batch, wanted)
+        tell(metrics)
+    return learner
