@@ -152,7 +152,8 @@ def _known(shelf: dict, name: str) -> tuple:
     return shelf[name]
 
 
-TOOLS = tuple(map(tool, (search, parse_document, extract_data, summarize, share_price, archive)))
+_tool = functools.partial(tool, outage_lasts=True)  # whether a report is out is up to the report
+TOOLS = tuple(map(_tool, (search, parse_document, extract_data, summarize, share_price, archive)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,7 +116,8 @@ def forecast(city: str, day: str) -> dict:
     return {'sky': sky_of(city, day)}
 
 
-TOOLS = tuple(map(tool, (weather, indoor, route, outdoor, hotel, forecast)))
+_tool = functools.partial(tool, outage_lasts=True)  # a day without weather stays without
+TOOLS = tuple(map(_tool, (weather, indoor, route, outdoor, hotel, forecast)))
 
 
 def say(day: str, sky: str, phrases: Sequence[str]) -> str:

@@ -31,7 +31,6 @@ from cacherl_jax.tool_cache.store import Store
 from cacherl_jax.tools.arguments import fit
 from cacherl_jax.tools.execute import ExecuteSettings, Runner
 from cacherl_jax.tools.tool import Call, ParseError, Result, Tier, Tool
-from cacherl_jax.tools.world import LASTING
 
 __all__ = ['ToolCache', 'ToolCacheSettings', 'make_tool_cache']
 
@@ -106,8 +105,6 @@ class ToolCache:
 
     def offer(self, key: CallKey, draw: int, result: Result, order: tuple) -> None:
         """A live result, to be committed; of several for one draw the first in order counts."""
-        if result.status not in LASTING:
-            return
         with self._lock:
             known = self._offers.get((key, draw))
             if known is None or order < known[0]:

@@ -10,7 +10,7 @@ from cacherl_jax.tool_cache.key import CallKey, call_key, first_state, next_stat
 from cacherl_jax.tool_cache.settings import ToolCacheSettings
 from cacherl_jax.tools.arguments import problem
 from cacherl_jax.tools.execute import by_name
-from cacherl_jax.tools.tool import Call, ParseError, Result, Scope, Tier, Tool
+from cacherl_jax.tools.tool import Call, ParseError, Result, Scope, Status, Tier, Tool
 from cacherl_jax.tools.world import LASTING
 
 Pair = tuple[Call | ParseError, Result]
@@ -54,13 +54,21 @@ def entries_of(
     return [entry for entries in fresh.values() for entry in entries], outcome
 
 
+def lasts(tool: Tool, result: Result) -> bool:
+    """Whether the same call would be answered so again; a passing failure is not stored."""
+    lasting_outage = result.status is Status.UNAVAILABLE and tool.outage_lasts
+    return result.status in LASTING or lasting_outage
+
+
 def _refusal(call: Call | ParseError, result: Result, tools: Mapping[str, Tool]) -> str:
-    if isinstance(call, ParseError) or result.status not in LASTING:
+    if isinstance(call, ParseError):
+        return str(result.status)
+    if call.name not in tools:
+        return 'unknown_tool'
+    if not lasts(tools[call.name], result):
         return str(result.status)
     if result.tier not in (Tier.LIVE, Tier.EXACT):
         return 'guessed'
-    if call.name not in tools:
-        return 'unknown_tool'
     if tools[call.name].scope is Scope.NEVER:
         return 'never'
     return 'bad_arguments' if problem(tools[call.name], call.arguments) else ''

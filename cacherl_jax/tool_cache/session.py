@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cacherl_jax.tool_cache.key import CallKey, first_state, fitted_key, next_state
 from cacherl_jax.tool_cache.lookup import Found, Question, Seat, place
+from cacherl_jax.tool_cache.recording import lasts
 from cacherl_jax.tools.execute import TRANSIENT, answer_turn, by_name
 from cacherl_jax.tools.observation import failure
 from cacherl_jax.tools.tool import Call, ParseError, Result, Scope, Status, Tier, Tool
@@ -87,7 +88,8 @@ class CachedSession:
             result, mine = self._cache.flights.once((key, draw, self._failed[key]), run)
         if tool.changes_state and not mine and result.status in LASTING:
             self._world.note(tool, fitted)
-        self._cache.offer(key, draw, result, order)
+        if lasts(tool, result):
+            self._cache.offer(key, draw, result, order)
         return result
 
     def close(self) -> None:

@@ -95,6 +95,7 @@ class Tool:
     changes_state: bool = False  # the call extends the sequence that `session` answers depend on
     time_limit_seconds: float = 5.0
     version: str = '1'
+    outage_lasts: bool = False  # `unavailable` is a fact of its world, recorded like an answer
 
     def __post_init__(self):
         try:
@@ -144,6 +145,7 @@ def tool(
     changes_state: bool = False,
     time_limit_seconds: float = 5.0,
     version: str = '1',
+    outage_lasts: bool = False,
 ) -> Any:
     """A Tool from a typed, documented function: `weather = tool(weather)` or `@tool(...)`.
 
@@ -152,6 +154,7 @@ def tool(
     """
     settings = {'example': example, 'scope': Scope(scope), 'changes_state': changes_state}
     settings |= {'time_limit_seconds': time_limit_seconds, 'version': version}
+    settings |= {'outage_lasts': outage_lasts}
     if function is None:
         return lambda decorated: tool(decorated, **settings)
     parameters = schema.schema_from_signature(function, settings['scope'] is Scope.SESSION)
