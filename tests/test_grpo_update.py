@@ -43,7 +43,7 @@ def bigram(table, tokens, length, sampled):
     return jnp.where(sampled, logprob, jnp.nan), jnp.where(sampled, entropy, jnp.nan)
 
 
-def random_batch(seed, rows=8, columns=16, kinds=(FRESH, CACHED, SUPERVISED, LEFT_OUT, TEXT)):
+def random_batch(seed, rows=7, columns=16, kinds=(FRESH, CACHED, SUPERVISED, LEFT_OUT, TEXT)):
     """Rows of ragged length; NaN in every number that must not be looked at."""
     random = np.random.default_rng(seed)
     length = random.integers(3, columns + 1, rows)
@@ -159,9 +159,9 @@ SHAPES_OF_LOSS = [
 
 
 @pytest.mark.parametrize('shape', SHAPES_OF_LOSS)
-@pytest.mark.parametrize(('seed', 'rows'), [(0, 7), (1, 8), (2, 8)])
-def test_the_update_follows_the_formulas(seed, rows, shape):
-    fields, table = random_batch(seed, rows)
+@pytest.mark.parametrize('seed', range(4))
+def test_the_update_follows_the_formulas(seed, shape):
+    fields, table = random_batch(seed)
     gradient, metrics = run(fields, table, **EVERY_TERM, **shape)
     loss, slope = loss_reference(fields, table, LossSettings(**EVERY_TERM, **shape))
     assert metrics['loss/total'] == pytest.approx(loss, rel=1e-5, abs=1e-5)
@@ -210,10 +210,10 @@ def test_forced_positions_get_no_gradient_and_sampled_ones_do():
 
 
 def test_no_cached_rows_is_plain_grpo_bit_for_bit():
-    fields, table = random_batch(6, rows=5, kinds=(FRESH,))
+    fields, table = random_batch(6, rows=4, kinds=(FRESH,))
     more, _ = random_batch(7, rows=3, kinds=(LEFT_OUT,))
     both = {name: np.concatenate([fields[name], more[name]]) for name in fields}
-    both['length'][5:] = 0
+    both['length'][4:] = 0
     plain, said = run(fields, table)
     mixed, said_mixed = run(both, table)
     assert (plain == mixed).all() and said == said_mixed
@@ -313,23 +313,20 @@ def test_nothing_sampled_is_refused_and_leaves_no_trace():
     with pytest.raises(ValueError, match='0 tokens were sampled'):
         raise_if_refused(metrics)
     with pytest.raises(ValueError, match='a row with tokens'):
-        update.update(learner, on_device(fields), np.zeros(8, int))
+        update.update(learner, on_device(fields), np.zeros(7, int))
 
 
-def test_the_number_of_programs_is_the_number_of_widths():
-    scored = []
-
-    def counted(*arguments):
-        scored.append(arguments[1].shape)
-        return bigram(*arguments)
-
-    settings = UpdateSettings(micro_rows=3, widths=(4, 8, 16))
-    update = make_update(counted, optax.sgd(0.1), settings)
+def test_the_number_of_programs_is_the_number_of_widths(caplog):
+    settings = UpdateSettings(micro_rows=3, widths=(8, 16))
+    update = make_update(bigram, optax.adam(0.1), settings)
     learner = update.init(jnp.zeros((VOCAB, VOCAB)))
-    for seed in range(5):
-        fields, _ = random_batch(seed, rows=16)
-        learner, _ = update.update(learner, on_device(fields), fields['length'])
-    assert sorted(scored) == sorted(set(scored)) and len(scored) <= 3
+    with jax.log_compiles():
+        for seed in range(5):
+            fields, _ = random_batch(seed)
+            learner, _ = update.update(learner, on_device(fields), fields['length'])
+    said = [record.getMessage() for record in caplog.records]
+    for name, count in (('begin', 1), ('accumulate', 2), ('add', 1), ('apply', 1)):
+        assert sum(f'Finished XLA compilation of jit({name})' in line for line in said) == count
 
 
 def test_what_is_bound_to_the_score_is_not_learned_and_not_recompiled():
@@ -378,7 +375,7 @@ def test_rows_with_nothing_to_teach_are_announced():
     fields = {name: np.nan_to_num(field) for name, field in fields.items()}
     fields['advantage'][:, 1] = 1.0
     fields['advantage'][[0, 3]] = 0.0
-    assert run(fields, table)[1]['update/zero_advantage_rows'] == pytest.approx(2 / 8)
+    assert run(fields, table)[1]['update/zero_advantage_rows'] == pytest.approx(2 / 7)
 
 
 @pytest.mark.parametrize(

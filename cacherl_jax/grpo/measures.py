@@ -22,7 +22,6 @@ from cacherl_jax.grpo.loss import (
 
 BINS = 80
 BIN_EDGES = np.linspace(-4.0, 4.0, BINS + 1)  # of log ratio; the rest is counted in the end bins
-COUNTED = ('tokens', 'clip_fraction', 'ratio_mean')  # for fresh and for cached tokens
 QUANTILES = {'p10': 0.1, 'p50': 0.5, 'p90': 0.9}
 
 
@@ -52,19 +51,10 @@ def token_sums(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
     return sums | {
         'policy/entropy': jnp.sum(entropy, where=fresh),
         'policy/kl': jnp.sum(KL[settings.kl](logprob, reference), where=fresh),
-        'policy/approx_kl': jnp.sum(k3(logprob, behaviour), where=fresh),
+        'policy/approx_kl': jnp.sum(k3(behaviour, logprob), where=fresh),
         'policy/ratio_deviation': jnp.sum(jnp.abs(log), where=fresh),
         'cached/histogram': _histogram(log, cached),
     }
-
-
-def zero_sums() -> dict:
-    """What the sums of an update start from; fresh buffers, since each is used up by the next."""
-    names = [f'{kind}/{name}' for kind in ('policy', 'cached') for name in COUNTED]
-    names += [f'policy/{name}' for name in ('entropy', 'kl', 'approx_kl', 'ratio_deviation')]
-    tokens = {name: jnp.zeros(()) for name in names}
-    tokens['cached/histogram'] = jnp.zeros(BINS)
-    return {'terms': {term: jnp.zeros(()) for term in KINDS}, 'tokens': tokens}
 
 
 def term_means(sums: dict, divisors: dict) -> dict:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import struct
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
 from cacherl_jax.grpo.loss import (
@@ -25,7 +26,7 @@ from cacherl_jax.grpo.loss import (
     term_values,
     total,
 )
-from cacherl_jax.grpo.measures import batch_facts, term_means, token_means, token_sums, zero_sums
+from cacherl_jax.grpo.measures import batch_facts, term_means, token_means, token_sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,17 +117,21 @@ def make_update(
         measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
         return total(sums, divisors, loss), {'terms': sums, 'tokens': measured}
 
-    @functools.partial(jax.jit, static_argnames='width', donate_argnames=('gradient', 'sums'))
-    def accumulate(gradient, sums, params, score, batch, rows, divisors, width):
+    @functools.partial(jax.jit, static_argnames='width', donate_argnames='gradient')
+    def accumulate(gradient, params, score, batch, rows, divisors, width):
         micro = place(take(batch, rows, width))
         new, measured = jax.grad(objective, has_aux=True)(params, score, micro, divisors)
         gradient = jax.tree.map(lambda old, g: old + g.astype(old.dtype), gradient, new)
-        return gradient, jax.tree.map(jnp.add, sums, measured)
+        return gradient, measured
 
     @jax.jit
     def begin(batch, planned):
         batch = batch.replace(kind=jnp.where(planned, batch.kind, LEFT_OUT))
         return denominators(batch, loss), batch_facts(batch)
+
+    @jax.jit
+    def add(sums, measured):
+        return jax.tree.map(jnp.add, sums, measured)
 
     @functools.partial(jax.jit, donate_argnames='learner')
     def apply(learner, gradient, sums, divisors, facts):
@@ -140,7 +145,7 @@ def make_update(
 
     def init(params) -> Learner:
         params = jax.tree.map(jnp.copy, params)  # updates use up what they take, the caller's never
-        return Learner(params, optimizer.init(params), jnp.int32(0))
+        return _settled(Learner(params, optimizer.init(params), jnp.int32(0)))
 
     def update(learner: Learner, batch: Batch, lengths):
         """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
@@ -149,11 +154,12 @@ def make_update(
         divisors, facts = begin(batch, lengths > 0)
         reports = []
         for _ in range(settings.epochs):
-            gradient, sums = _zeros_like(learner.params), zero_sums()
+            gradient, sums = _zeros_like(learner.params), None
             for rows, width in plan:
                 width = min(width, batch.tokens.shape[1])
                 arguments = (learner.params, score, batch, rows, divisors)
-                gradient, sums = accumulate(gradient, sums, *arguments, width=width)
+                gradient, measured = accumulate(gradient, *arguments, width=width)
+                sums = measured if sums is None else add(sums, measured)
             learner, metrics = apply(learner, gradient, sums, divisors, facts)
             reports.append(metrics)
         return learner, _over_epochs(reports)
@@ -178,6 +184,14 @@ def _checked(lengths, batch: Batch) -> np.ndarray:
     if lengths.max() > columns:
         raise ValueError(f'a row of {lengths.max()} tokens stands in {columns} columns')
     return lengths
+
+
+def _settled(learner: Learner) -> Learner:
+    """Every array bound to its devices, as an update hands it back, or a second step recompiles."""
+    home = jax.tree.leaves(learner.params)[0].sharding
+    if isinstance(home, NamedSharding):
+        home = NamedSharding(home.mesh, PartitionSpec())
+    return jax.tree.map(lambda x: jax.device_put(x, x.sharding if x.committed else home), learner)
 
 
 def _zeros_like(params):
