@@ -131,6 +131,12 @@ def record_demonstrations(cache: ToolCache, episodes: Sequence[Episode]) -> None
 
 
 def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) -> Partial:
+    """The scoring function of an agent; the same one for the same distribution, so it compiles once."""
+    return _make_score(agent.shape, agent.chat.end_ids, sampling, remat)
+
+
+@functools.cache
+def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) -> Partial:
     """score(params, tokens, length, sampled) as the update wants it: of the distribution sampled from."""
 
     def scored(params, tokens, length, sampled):
@@ -141,11 +147,11 @@ def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) ->
             no_end = first_turn_start(sampled, turn, sampling.min_tokens)
         return score(
             params,
-            agent.shape,
+            shape,
             tokens,
             sampled,
             sampling=sampling,
-            end_ids=agent.chat.end_ids,
+            end_ids=end_ids,
             no_end=no_end,
             remat=remat,
         )

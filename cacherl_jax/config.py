@@ -76,7 +76,7 @@ class RunConfig:
     execute: ExecuteSettings = ExecuteSettings()
     tool_cache: ToolCacheSettings = ToolCacheSettings(mode='replay')
     decode: DecodeSettings = DecodeSettings(
-        context_tokens=768, widths=(64, 256, 384, 512, 640, 768)
+        context_tokens=768, widths=(64, 384, 576, 768)
     )
     sampling: SamplingSettings = SamplingSettings()
     rollout: RolloutSettings = RolloutSettings()
@@ -87,7 +87,7 @@ class RunConfig:
     admission: AdmissionSettings = AdmissionSettings()
     mix: MixSettings = MixSettings()
     advantage: AdvantageSettings = AdvantageSettings()
-    update: UpdateSettings = UpdateSettings(widths=(384, 512, 640, 768))
+    update: UpdateSettings = UpdateSettings(widths=(512, 640, 768))
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def __post_init__(self):
@@ -130,7 +130,7 @@ SMALL = RunConfig(
     ),
     mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=30, shape='linear')),
     update=UpdateSettings(
-        widths=(384, 512, 640, 768), loss=LossSettings(kl_weight=0.02, supervised_weight=0.2)
+        widths=(512, 640, 768), loss=LossSettings(kl_weight=0.02, supervised_weight=0.2)
     ),
 )
 

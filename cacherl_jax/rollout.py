@@ -118,8 +118,8 @@ class _Table:
                 if ended:
                     store, state = self._leave(store, state, ended, episodes)
                 if blocks:
-                    longest = max(self.seats[slot].length for slot in blocks)
-                    state = self.decoder.append(params, state, blocks, longest)
+                    reach = max(self.seats[slot].length + len(blocks[slot]) for slot in blocks)
+                    state = self.decoder.append(params, state, blocks, reach)
                     for slot, block in blocks.items():
                         self.seats[slot].length += len(block)
         return store, episodes

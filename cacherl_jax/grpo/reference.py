@@ -21,6 +21,7 @@ def make_reference(score: Callable, settings: UpdateSettings) -> Callable:
         return jnp.zeros(tokens.shape, jnp.float32)
 
     def one(found, params, rows: Trajectory, chosen, width):
+        """A place past the last row is no row: it is scored nowhere and written nowhere."""
         tokens, sampled = rows.tokens[chosen, :width], rows.sampled[chosen, :width]
         known = chosen < rows.length.shape[0]
         logprob, _ = score(params, tokens, rows.length[chosen], sampled & known[:, None])

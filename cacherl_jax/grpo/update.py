@@ -96,20 +96,22 @@ def take(batch: Batch, rows, width: int) -> Batch:
     return cut.replace(kind=jnp.where(none, LEFT_OUT, cut.kind))
 
 
-def make_update(
-    score: Callable,
-    optimizer: optax.GradientTransformation,
-    settings: UpdateSettings,
-    place: Callable[[Batch], Batch] = lambda micro: micro,
-) -> Update:
-    """Bind how to score, how to step and how to cut.
+class Programs(NamedTuple):
+    """The compiled parts of an update that do not depend on the optimizer."""
 
-    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token].
-    Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
-    of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
+    cut: Callable  # (batch, rows, width) -> Batch [micro_row, width]
+    accumulate: Callable  # (gradient, params, score, micro, divisors) -> (gradient, sums)
+    begin: Callable  # (batch, planned) -> (divisors, facts)
+    add: Callable  # (sums, sums) -> sums
+
+
+@functools.cache
+def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
+    """Made once for a loss, so that updates with other optimizers share what is compiled.
+
+    A micro-batch is cut out before it is scored: how many rows the batch has compiles a copy anew,
+    not a gradient.
     """
-    score = score if isinstance(score, Partial) else Partial(score)
-    loss = settings.loss
 
     def objective(params, score, micro: Batch, divisors):
         logprob, entropy = score(params, micro.tokens, micro.length, micro.sampled)
@@ -117,10 +119,9 @@ def make_update(
         measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
         return total(sums, divisors, loss), {'terms': sums, 'tokens': measured}
 
-    @functools.partial(jax.jit, static_argnames='width', donate_argnames='gradient')
-    def accumulate(gradient, params, score, batch, rows, divisors, width):
-        micro = place(take(batch, rows, width))
-        new, measured = jax.grad(objective, has_aux=True)(params, score, micro, divisors)
+    @functools.partial(jax.jit, donate_argnames='gradient')
+    def accumulate(gradient, params, score, micro, divisors):
+        new, measured = jax.grad(objective, has_aux=True)(params, score, place(micro), divisors)
         gradient = jax.tree.map(lambda old, g: old + g.astype(old.dtype), gradient, new)
         return gradient, measured
 
@@ -133,11 +134,34 @@ def make_update(
     def add(sums, measured):
         return jax.tree.map(jnp.add, sums, measured)
 
+    return Programs(jax.jit(take, static_argnames='width'), accumulate, begin, add)
+
+
+def as_it_is(micro: Batch) -> Batch:
+    """Lays nothing out: one device has it all."""
+    return micro
+
+
+def make_update(
+    score: Callable,
+    optimizer: optax.GradientTransformation,
+    settings: UpdateSettings,
+    place: Callable[[Batch], Batch] = as_it_is,
+) -> Update:
+    """Bind how to score, how to step and how to cut.
+
+    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token].
+    Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
+    of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
+    """
+    score = score if isinstance(score, Partial) else Partial(score)
+    run = programs(settings.loss, place)
+
     @functools.partial(jax.jit, donate_argnames='learner')
     def apply(learner, gradient, sums, divisors, facts):
         norm = optax.tree.norm(gradient)
         metrics = term_means(sums['terms'], divisors) | token_means(sums['tokens']) | facts
-        metrics['loss/total'] = total(sums['terms'], divisors, loss)
+        metrics['loss/total'] = total(sums['terms'], divisors, settings.loss)
         metrics['update/gradient_norm'] = norm
         refused = (facts['update/tokens'] == 0) | ~jnp.isfinite(norm)
         metrics['update/refused'] = refused.astype(jnp.float32)
@@ -151,15 +175,16 @@ def make_update(
         """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
         lengths = _checked(lengths, batch)
         plan = plan_micro_batches(lengths, settings.micro_rows, settings.widths)
-        divisors, facts = begin(batch, lengths > 0)
+        divisors, facts = run.begin(batch, lengths > 0)
         reports = []
         for _ in range(settings.epochs):
             gradient, sums = _zeros_like(learner.params), None
             for rows, width in plan:
-                width = min(width, batch.tokens.shape[1])
-                arguments = (learner.params, score, batch, rows, divisors)
-                gradient, measured = accumulate(gradient, *arguments, width=width)
-                sums = measured if sums is None else add(sums, measured)
+                micro = run.cut(batch, rows, width=min(width, batch.tokens.shape[1]))
+                gradient, measured = run.accumulate(
+                    gradient, learner.params, score, micro, divisors
+                )
+                sums = measured if sums is None else run.add(sums, measured)
             learner, metrics = apply(learner, gradient, sums, divisors, facts)
             reports.append(metrics)
         return learner, _over_epochs(reports)

@@ -35,12 +35,13 @@ class Decoder(NamedTuple):
     init: Callable  # () -> DecodeState
     prefill: Callable  # (params, ids) -> Prompt
     admit: Callable  # (state, prompt, slots, keys) -> DecodeState
-    append: Callable  # (params, state, blocks by slot, longest) -> DecodeState
+    append: Callable  # (params, state, blocks by slot, reach) -> DecodeState
     segment: Callable  # (params, state, longest) -> (DecodeState, Report)
     empty_store: Callable  # (rows) -> Trajectory
     harvest: Callable  # (store, state, slots, rows) -> (store, DecodeState)
 
 
+@functools.cache
 def make_decoder(
     shape: Shape,
     settings: DecodeSettings,
@@ -64,12 +65,12 @@ def make_decoder(
         block = jnp.zeros(settings.width(len(ids)), jnp.int32).at[: len(ids)].set(jnp.array(ids))
         return prefill(params, block, len(ids))
 
-    def write(params, state, blocks, longest):
+    def write(params, state, blocks, reach):
         counts = [len(blocks.get(slot, ())) for slot in range(settings.slots)]
         wide = settings.width(max(counts))
         rows = [[*blocks.get(slot, ()), *[0] * wide][:wide] for slot in range(settings.slots)]
         block, count = jnp.array(rows, jnp.int32), jnp.array(counts, jnp.int32)
-        return append(params, state, block, count, width=settings.width(longest + max(counts)))
+        return append(params, state, block, count, width=settings.width(reach))
 
     def go_on(params, state, longest):
         needed = min(longest + settings.segment_tokens, settings.context_tokens)

@@ -119,7 +119,7 @@ class Facts:
     @property
     def answer_turn(self) -> np.ndarray:
         """The turn of the final answer, i32 [row]; -1 where the episode ended without one."""
-        return np.where(self.answered, self.turns - 1, -1).astype(np.int32)
+        return self.answered * self.turns - 1
 
 
 def gather_facts(
