@@ -29,6 +29,7 @@ ROOMS = (
     ('evaluate',),
     ('run',),
     ('config',),
+    ('compose',),
     ('experiments',),
 )
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

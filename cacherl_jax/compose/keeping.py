@@ -27,7 +27,7 @@ from cacherl_jax.rollout_cache.buffer import acquaint, make_buffer, rescore, tas
 from cacherl_jax.rollout_cache.mix import cached_rows
 from cacherl_jax.rollout_cache.record import Record, Source, as_entries, record_episode
 from cacherl_jax.run.fetch import fetch
-from cacherl_jax.step import TERMS, fresh_entries, task_success, term_weights
+from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
 from cacherl_jax.tasks.task import Episode
 from cacherl_jax.tools.tool import specification
 

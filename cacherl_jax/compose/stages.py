@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from cacherl_jax import keys
-from cacherl_jax.assemble import (
+from cacherl_jax.compose.agent import (
     Agent,
     demonstrations,
     make_score,

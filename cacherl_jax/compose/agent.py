@@ -34,7 +34,7 @@ from cacherl_jax.tool_cache.cache import ToolCache
 from cacherl_jax.tools.execute import LiveSessions
 from cacherl_jax.tools.tool import specification
 
-BASE = pathlib.Path(__file__).parent / 'base'
+BASE = pathlib.Path(__file__).parent.parent / 'base'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
