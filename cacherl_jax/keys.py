@@ -1,4 +1,4 @@
-"""Randomness by address: one root key, and a stream for each purpose and place.  Nothing is passed along."""
+"""Randomness by address: one root key, a stream for each purpose and place.  None is passed on."""
 
 import zlib
 

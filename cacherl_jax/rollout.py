@@ -1,7 +1,7 @@
-"""Groups of tasks in, finished trajectories (device) and episodes (host) out.  The one place where both meet.
+"""Groups of tasks in, finished trajectories (device) and episodes (host) out: where both meet.
 
-The device writes tokens; the host reads finished turns, asks tools, and hands back the next forced block.
-Text is made from ids to be parsed and looked at; it never becomes ids again.
+The device writes tokens; the host reads finished turns, asks tools, and hands back the next forced
+block.  Text is made from ids to be parsed and looked at; it never becomes ids again.
 """
 
 import collections
@@ -29,9 +29,7 @@ class RolloutSettings:
     samples: int = 8  # episodes of one task that are compared: a group
     max_turns: int = 10  # assistant messages
     max_parse_failures: int = 2  # turns in a row in which nothing meant as a call could be read
-    max_timeouts: int = (
-        2  # turns in a row in which every call timed out: our trouble, not the policy's
-    )
+    max_timeouts: int = 2  # turns in a row in which every call timed out: our trouble
     tool_workers: int = 8  # sessions answered side by side
 
     def __post_init__(self):
@@ -69,8 +67,9 @@ def make_rollout(
 ) -> Callable[..., tuple[Trajectory, list[Episode]]]:
     """rollout(params, groups, step) -> (Trajectory, episodes), both group-major.
 
-    `open_session(task_id, tools, start, sample)` gives what answers the calls of one episode.  The trajectory
-    always has `rows` rows (default: as many as there are episodes); those without an episode have length 0.
+    `open_session(task_id, tools, start, sample)` gives what answers the calls of one episode.  The
+    trajectory always has `rows` rows (default: as many as there are episodes); those without an
+    episode have length 0.
     """
 
     @jax.jit
@@ -104,8 +103,8 @@ class _Table:
         rows = max(total, 1) if rows is None else rows
         if total > rows:
             raise ValueError(
-                f'{len(groups)} groups of {self.settings.samples} samples need {total} rows, there are '
-                f'{rows}; draw at most {rows // self.settings.samples} groups'
+                f'{len(groups)} groups of {self.settings.samples} samples need {total} rows, '
+                f'there are {rows}; draw at most {rows // self.settings.samples} groups'
             )
         episodes: list[Episode | None] = [None] * total
         state, store = self.decoder.init(), self.decoder.empty_store(rows)
@@ -166,7 +165,7 @@ class _Table:
         return state
 
     def _decode(self, params, state) -> tuple[DecodeState, dict[int, Rest]]:
-        """Decode until at least half of the seated rows rest; appending to few rows costs as much as to all."""
+        """Decode until half of the seated rows rest: appending to few costs as much as to all."""
         while True:
             longest = max(seat.length + len(seat.ids) for seat in self.seats.values())
             state, report = self.decoder.segment(params, state, longest)
@@ -182,7 +181,7 @@ class _Table:
                 return state, resting
 
     def _answer(self, resting, step):
-        """Parse the turns that came to rest, run their calls, and say who goes on with which block."""
+        """Parse the turns that came to rest, run their calls, say who goes on with which block."""
         slots = sorted(resting)
         turns = [self._turn(self.seats[slot], resting[slot]) for slot in slots]
         played = list(self.pool.map(self._run_calls, [self.seats[slot] for slot in slots], turns))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import time
 
@@ -151,7 +152,7 @@ def test_sampled_means_chosen_by_the_policy():
 def test_what_follows_a_turn_is_what_the_template_says():
     rows, episodes = whole()
     row, episode = max(enumerate(episodes), key=lambda pair: len(pair[1].turns))
-    for turn, after in zip(episode.turns, episode.turns[1:]):
+    for turn, after in itertools.pairwise(episode.turns):
         messages = [{'role': 'user', 'content': turn.user}] if turn.user else None
         if messages:
             between = rows.tokens[row, turn.stop : after.start].tolist()

@@ -1,7 +1,7 @@
 """From messages to token ids, a suffix at a time, by the tokenizer's own chat template.
 
-A conversation is written once: the prompt, then after each assistant turn only what the template puts
-behind it.  `prove` shows at start-up that this equals rendering the whole conversation, or says why not.
+A conversation is written once: the prompt, then after each assistant turn only what the template
+puts behind it.  `prove` shows at start-up that this equals rendering the whole, or says why not.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class TemplateError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chat:
-    """A tokenizer with its template; `end_ids` end an assistant turn, the first one is written by experts."""
+    """A tokenizer with its template.  `end_ids` end an assistant turn; experts write the first."""
 
     tokenizer: Any
     end_ids: tuple[int, ...]
@@ -60,7 +60,7 @@ class Chat:
         return self.encode(self._turn_text(OPENING, message))
 
     def suffix_ids(self, messages: Sequence[Message]) -> list[int]:
-        """What the template puts behind an assistant turn: the rest of it, `messages`, a new header."""
+        """What the template puts behind an assistant turn: its rest, `messages`, a new header."""
         return self.encode(
             self._suffix_text(OPENING, {'role': 'assistant', 'content': 'Yes.'}, messages)
         )
@@ -87,20 +87,27 @@ class Chat:
 
 def _after(start: str, whole: str, what: str) -> str:
     if not whole.startswith(start):
-        place = next((i for i, (a, b) in enumerate(zip(start, whole)) if a != b), len(whole))
+        place = _first_difference(start, whole)
+        before, after = start[place : place + 40], whole[place : place + 40]
         raise TemplateError(
-            f'the chat template is not prefix-preserving: rendering {what} changes earlier text at '
-            f'character {place}, from {start[place : place + 40]!r} to {whole[place : place + 40]!r}; '
+            f'the chat template is not prefix-preserving: rendering {what} changes earlier text '
+            f'at character {place}, from {before!r} to {after!r}; '
             'use a template that never rewrites earlier turns'
         )
     return whole[len(start) :]
 
 
+def _first_difference(start: Sequence, whole: Sequence) -> int:
+    """The first place where they differ; the length of the shorter where they never do."""
+    pairs = zip(start, whole, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(start), len(whole)))
+
+
 def conversation_ids(chat: Chat, messages: Sequence[Message], tools=()):
     """Ids of a whole conversation, which of them the assistant wrote, and the turn each belongs to.
 
-    Three lists of one length: ids, sampled (content and end id of assistant messages), turn (-1 in the
-    prompt, else the index of the assistant message that a position belongs to or follows).
+    Three lists of one length: ids, sampled (content and end id of assistant messages), turn (-1 in
+    the prompt, else the index of the assistant message that a position belongs to or follows).
     """
     said = [i for i, message in enumerate(messages) if message['role'] == 'assistant']
     if not said:
@@ -154,7 +161,7 @@ def _prove_one(chat, messages, tools):
     pieces = conversation_ids(chat, messages, tools)[0]
     whole = chat.encode(chat.render(messages, tools))
     if pieces != whole[: len(pieces)]:
-        place = next(i for i, (a, b) in enumerate(zip(pieces, whole)) if a != b)
+        place = _first_difference(pieces, whole)
         raise TemplateError(
             'the chat template cannot be written a suffix at a time: token '
             f'{place} is {chat.decode(pieces[place : place + 5])!r} in pieces and '

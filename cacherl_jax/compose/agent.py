@@ -1,4 +1,4 @@
-"""From settings to the things a run is made of: agent, tasks, demonstrations, tool cache, functions.
+"""From settings to what a run is made of: agent, tasks, demonstrations, tool cache, functions.
 
 Experiments compose what they need of these; nothing here decides what is done with them.
 """
@@ -131,13 +131,13 @@ def record_demonstrations(cache: ToolCache, episodes: Sequence[Episode]) -> None
 
 
 def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) -> Partial:
-    """The scoring function of an agent; the same one for the same distribution, so it compiles once."""
+    """An agent's scoring function; the same one for the same distribution, so it compiles once."""
     return _make_score(agent.shape, agent.chat.end_ids, sampling, remat)
 
 
 @functools.cache
 def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) -> Partial:
-    """score(params, tokens, length, sampled) as the update wants it: of the distribution sampled from."""
+    """score(params, tokens, length, sampled), of the distribution sampled from."""
 
     def scored(params, tokens, length, sampled):
         no_end = None

@@ -1,4 +1,4 @@
-"""The command line of experiments: a preset, then any setting by name; refused at once where wrong."""
+"""The command line of experiments: a preset, then settings by name; refused at once where wrong."""
 
 import sys
 
@@ -11,8 +11,8 @@ from cacherl_jax.run.refusal import Refusal
 def read_config(description: str, arguments: list[str] | None = None) -> RunConfig:
     """The configuration that the command line asks for.
 
-    Raises Refusal for an unknown preset and for settings that contradict each other; unknown options
-    end the program with code 2 and a list of like ones.
+    Raises Refusal for an unknown preset and for settings that contradict each other; unknown
+    options end the program with code 2 and a list of like ones.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     preset = _take_preset(arguments)
@@ -30,7 +30,7 @@ def read_config(description: str, arguments: list[str] | None = None) -> RunConf
 
 
 def _take_preset(arguments: list[str]) -> str:
-    """Remove --preset NAME or --preset=NAME from the arguments; the first preset where there is none."""
+    """Remove --preset NAME or --preset=NAME; the first preset where there is none."""
     for place, argument in enumerate(arguments):
         if argument.startswith('--preset='):
             return arguments.pop(place).partition('=')[2]

@@ -1,4 +1,4 @@
-"""What a run keeps: who enters the rollout cache, what is drawn from it, metrics, episodes, checkpoints.
+"""What a run keeps: what enters its rollout cache and leaves it, episodes to look at, counts.
 
 The functions here stand between the training loop, which sees arrays, and the disk.
 """
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax import keys
+from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record, row_tokens
 from cacherl_jax.rewards.facts import gather_facts
@@ -27,7 +28,6 @@ from cacherl_jax.rollout_cache.buffer import acquaint, make_buffer, rescore, tas
 from cacherl_jax.rollout_cache.mix import cached_rows
 from cacherl_jax.rollout_cache.record import Record, Source, as_entries, record_episode
 from cacherl_jax.run.fetch import fetch
-from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
 from cacherl_jax.tasks.task import Episode
 from cacherl_jax.tools.tool import specification
 
@@ -103,7 +103,7 @@ class RolloutCache:
             return store, None
         store = self._rescore(store, term_weights(weights))
         tasks = jnp.asarray([keys.name_number(task.id) for task in groups], jnp.int32)
-        # A row with a ratio is compared with its task's fresh rows; an example needs none beside it.
+        # A row with a ratio is compared with its task's fresh rows; an example needs none.
         weight = jnp.where(store.entries.has_behaviour, task_weight(store, tasks), 1.0)
         key = keys.stream(root, 'cached rows', step)
         return self.buffer.sample(store, key, weight, step, wanted)
@@ -126,7 +126,7 @@ class RolloutCache:
         return self.buffer.add(store, entries, jnp.asarray(keep), step)
 
     def save(self) -> dict[str, Any]:
-        """Write what was admitted since the last checkpoint; returns what the checkpoint must hold."""
+        """Write what was admitted since the last checkpoint; returns what that must hold."""
         if self.pending:
             record.append(self.folder, self.pending)
             self.segments += 1
@@ -168,7 +168,7 @@ def _row(rows, row: int, length: int) -> dict[str, np.ndarray]:
 
 
 def shown_episodes(chat, episodes: Sequence[Episode], rows, batch, rewards, step: int):
-    """Records for the viewer of the first group: tokens with advantages, rewards by turn and term."""
+    """The viewer's records of the first group: tokens, advantages, rewards by turn and term."""
     rows, advantage, paid = fetch((rows, batch.advantage, rewards))
     first = episodes[0].task.id
     for row, episode in enumerate(episodes):

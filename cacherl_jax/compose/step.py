@@ -1,4 +1,4 @@
-"""What one training step hands from room to room, as arrays: rewards to cache entries, rows to a batch.
+"""What a training step hands from room to room, as arrays: rewards to entries, rows to a batch.
 
 The rooms do not know each other; this file knows their words and nothing of how they work.
 """
@@ -62,7 +62,7 @@ def fresh_entries(
 
 
 def task_success(groups: Sequence[Task], solved: Sequence[bool]) -> tuple[jax.Array, jax.Array]:
-    """Numbers of the step's tasks i32 [group] and the share of attempts that solved them f32 [group]."""
+    """The step's tasks by number, i32 [group], and the share of attempts that solved each, f32."""
     share = jnp.asarray(solved, jnp.float32).reshape(len(groups), -1).mean(axis=1)
     return jnp.asarray([name_number(task.id) for task in groups], jnp.int32), share
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of a batch under frozen parameters, cut into the same micro-batches as the update."""
+"""Log-probabilities of rows under frozen parameters, cut into micro-batches as the update is."""
 
 from collections.abc import Callable
 

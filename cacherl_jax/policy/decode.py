@@ -1,8 +1,9 @@
 """Writing on the device: forced blocks go in, sampled turns come out, and nothing is read twice.
 
-A slot holds one episode.  Its keys and values stay where they are over all turns; a prompt is read once and
-handed to every slot of its group; a slot whose episode ended takes the next one.  The number of compiled
-programs is bounded by `widths`, whatever the number of turns or the length of a tool result.
+A slot holds one episode.  Its keys and values stay where they are over all turns; a prompt is read
+once and handed to every slot of its group; a slot whose episode ended takes the next one.  The
+number of compiled programs is bounded by `widths`, whatever the number of turns or the length of a
+tool result.
 """
 
 import functools
@@ -140,7 +141,7 @@ def _admit(state: DecodeState, prompt: Prompt, slots: jax.Array, keys: jax.Array
 
 
 def _read_block(params, shape, cache, tokens, position, width):
-    """Forward over a block [row, block] that attends to the cache; returns hidden states and cache."""
+    """Forward over a block [row, block] that attends to the cache; hidden states and cache out."""
 
     def attend(past, query, key, value):
         past = kv_cache.write(past, key, value, position)
@@ -150,7 +151,7 @@ def _read_block(params, shape, cache, tokens, position, width):
 
 
 def _append(params, state: DecodeState, block, count, *, shape, settings, width) -> DecodeState:
-    """Write count[row] forced tokens of block i32 [row, block] and set the row running; 0 leaves it alone."""
+    """Write count[row] forced tokens of block i32 [row, block], set the row running; 0: neither."""
     chex.assert_rank([block, count], [2, 1])
     context = settings.context_tokens
     offset = jnp.arange(block.shape[1])
@@ -235,7 +236,7 @@ def _sample_one(params, state, shape, settings, sampling, end_ids, width):
 
 
 def _harvest(store: Trajectory, state: DecodeState, slots: jax.Array, rows: jax.Array):
-    """Copy finished `slots` into `rows` of the store and empty them; a row out of range takes nothing."""
+    """Copy finished `slots` into `rows` of the store, empty them; a row out of range takes none."""
     chex.assert_equal_shape([slots, rows])
 
     def move(kept, written):

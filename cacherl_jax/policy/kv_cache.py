@@ -1,8 +1,8 @@
 """Keys and values of the positions already read, one buffer a layer, written in place.
 
-Axes are laid out so that a decode step reads memory in order: keys end in [head_dim, context] (scores run
-over the context), values in [context, head_dim].  On CPU that is 1.6 times faster than [context, head_dim]
-for both and 3.3 times faster than [context, kv_head, head_dim].
+Axes are laid out so that a decode step reads memory in order: keys end in [head_dim, context]
+(scores run over the context), values in [context, head_dim].  On CPU that is 1.6 times faster than
+[context, head_dim] for both and 3.3 times faster than [context, kv_head, head_dim].
 """
 
 import chex
@@ -47,7 +47,7 @@ def write(past: LayerCache, key: jax.Array, value: jax.Array, position: jax.Arra
 
 
 def attend(past: LayerCache, query: jax.Array, position: jax.Array, width: int) -> jax.Array:
-    """softmax(q k / sqrt d) v over positions <= own position, reading the first `width` of the context.
+    """softmax(q k / sqrt d) v over positions <= own, reading the first `width` of the context.
 
     query [row, block, head, head_dim]; position i32 [row, block] -> [row, block, head, head_dim].
     """

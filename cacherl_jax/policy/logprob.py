@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of tokens already written, for training.
 
-The head is applied to sampled positions only, a chunk at a time, so that no [row, token, vocab] array
-exists and forced positions cost nothing.
+The head is applied to sampled positions only, a chunk at a time, so that no [row, token, vocab]
+array exists and forced positions cost nothing.
 """
 
 import functools
@@ -18,7 +18,7 @@ CHUNK_ENTRIES = 2**21  # logits held at a time: 8 MB in f32
 
 
 def first_turn_start(sampled: jax.Array, turn: jax.Array, min_tokens: int) -> jax.Array:
-    """The first `min_tokens` sampled positions of turn 0, where ending was forbidden.  bool [row, token]."""
+    """bool [row, token]: the first `min_tokens` sampled positions of turn 0; none may end it."""
     first = sampled & (turn == 0)
     return first & (jnp.cumsum(first, axis=1) <= min_tokens)
 

@@ -1,4 +1,4 @@
-"""From logits to a token and its log-probability.  Sampler and trainer shape the logits with the same code."""
+"""From logits to a token and its log-probability, by the same code for sampler and trainer."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ class SamplingSettings:
 def shaped_logprobs(logits: jax.Array, settings: SamplingSettings) -> jax.Array:
     """Log-probabilities f32 [..., vocab] of the distribution sampled from.
 
-    log softmax(logits / temperature), then renormalised over the tokens that top-k, top-p and min-p keep.
+    log softmax(logits / temperature), then renormalised over what top-k, top-p and min-p keep.
     Greedy is the point mass on the likeliest token.
     """
     logits = logits.astype(jnp.float32)
@@ -69,7 +69,7 @@ def forbid(logits: jax.Array, token_ids: tuple[int, ...], where: jax.Array) -> j
 def draw(logprob: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One token a row by inverse transform: the first whose cumulated probability exceeds u.
 
-    logprob f32 [row, vocab]; key [row] of PRNG keys -> token i32 [row], its log-probability f32 [row].
+    logprob f32 [row, vocab], key [row] of PRNG keys -> token i32 [row], its logprob f32 [row].
     One random number a row, where Gumbel noise would need one for each token of the vocabulary.
     """
     chex.assert_rank([logprob, key], [2, 1])

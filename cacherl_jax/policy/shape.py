@@ -1,4 +1,4 @@
-"""The sizes of a policy and the layout of its parameters.  Numbers only; no arrays are made here."""
+"""The sizes of a policy and the layout of its parameters.  Numbers only; no array is made here."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,8 @@ Params = dict[str, Any]
       query           [embed, head, head_dim]
       key, value      [embed, kv_head, head_dim]
       query_norm, key_norm  [head_dim]                 where shape.head_norm (Qwen3)
-      query_bias [head, head_dim], key_bias, value_bias [kv_head, head_dim]   where shape.qkv_bias (Qwen2)
+      query_bias      [head, head_dim]                 where shape.qkv_bias (Qwen2)
+      key_bias, value_bias  [kv_head, head_dim]        where shape.qkv_bias (Qwen2)
       output          [head, head_dim, embed]
       mlp_norm        [embed]
       gate, up        [embed, hidden]
@@ -53,6 +54,8 @@ class Shape:
 
     def __post_init__(self):
         if self.heads % self.kv_heads:
-            raise ValueError(f'heads must be a multiple of kv_heads, got {self.heads} and {self.kv_heads}')
+            raise ValueError(
+                f'heads must be a multiple of kv_heads, got {self.heads} and {self.kv_heads}'
+            )
         if self.head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions, got {self.head_dim}')

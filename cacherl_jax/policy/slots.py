@@ -1,4 +1,4 @@
-"""What decoding remembers: settings, the slots that hold episodes, prompts read once, reports to the host."""
+"""What decoding remembers: settings, slots that hold episodes, prompts read once, reports."""
 
 import dataclasses
 import enum
@@ -31,20 +31,15 @@ class DecodeSettings:
     turn_tokens: int = 160  # most that are sampled in one turn
     episode_tokens: int = 800  # most that are sampled in one episode
     segment_tokens: int = 32  # most a row samples before the host looks
-    widths: tuple[int, ...] = (
-        64,
-        256,
-        512,
-        768,
-        1024,
-    )  # of blocks, and of the context that is read
+    widths: tuple[int, ...] = (64, 256, 512, 768, 1024)  # of blocks, and of the context read
 
     def __post_init__(self):
         if self.slots < 1:
             raise ValueError(f'slots must be at least 1, got {self.slots}')
         if not 0 < self.segment_tokens <= self.context_tokens:
             raise ValueError(
-                f'segment_tokens must be in 1..context_tokens ({self.context_tokens}), got {self.segment_tokens}'
+                f'segment_tokens must be in 1..context_tokens ({self.context_tokens}), '
+                f'got {self.segment_tokens}'
             )
         if list(self.widths) != sorted(set(self.widths)) or self.widths[-1] < self.context_tokens:
             raise ValueError(

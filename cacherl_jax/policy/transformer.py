@@ -17,14 +17,17 @@ Attend = Callable  # (past, query, key, value) -> (mixed [row, block, head, head
 
 
 def rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
-    """x / sqrt(mean(x^2) + epsilon) * scale over the last axis, computed in f32 (arxiv.org/abs/1910.07467)."""
+    """x / sqrt(mean(x^2) + epsilon) * scale, last axis, in f32 (arxiv.org/abs/1910.07467)."""
     wide = x.astype(jnp.float32)
     wide = wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + epsilon)
     return (wide * scale.astype(jnp.float32)).astype(x.dtype)
 
 
 def rotary_angles(shape: Shape, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """cos and sin of position * theta^(-2i/d), f32 [row, block, 1, head_dim/2] (arxiv.org/abs/2104.09864)."""
+    """cos and sin of position * theta^(-2i/d), f32 [row, block, 1, head_dim/2].
+
+    arxiv.org/abs/2104.09864
+    """
     frequency = shape.rope_theta ** (-jnp.arange(0, shape.head_dim, 2) / shape.head_dim)
     if shape.rope_scaling:
         frequency = _stretch(frequency, shape.rope_scaling)
@@ -33,7 +36,7 @@ def rotary_angles(shape: Shape, position: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def _stretch(frequency, scaling):
-    """Llama 3's rule: long wavelengths are stretched by `factor`, short ones kept, a ramp between."""
+    """Llama 3's rule: long wavelengths are stretched by `factor`, short ones kept, with a ramp."""
     wavelength = 2 * jnp.pi / frequency
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     keep = (scaling.original_context_tokens / wavelength - low) / (high - low)
@@ -50,7 +53,7 @@ def rotate(x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> jax.Array:
 
 
 def heads_of(layer: Params, shape: Shape, x: jax.Array, angles) -> tuple[jax.Array, ...]:
-    """Query, key and value heads [row, block, head, head_dim] of a normed input [row, block, embed]."""
+    """Query, key, value [row, block, head, head_dim] of a normed input [row, block, embed]."""
     query, key, value = (
         jnp.einsum('rbe,ehd->rbhd', x, layer[name]) for name in ('query', 'key', 'value')
     )
@@ -110,7 +113,7 @@ def logits_of(params: Params, shape: Shape, hidden: jax.Array) -> jax.Array:
 
 
 def causal(segment: jax.Array | None = None, chunk_tokens: int = 128) -> Attend:
-    """Attention within a block for training: causal, and within one `segment` where rows are packed.
+    """Attention within a block for training: causal, within one `segment` where rows are packed.
 
     Queries go in chunks that read only the keys before their end, which halves the work.
     segment: i32 [row, block], equal for tokens of one conversation.
@@ -129,7 +132,7 @@ def causal(segment: jax.Array | None = None, chunk_tokens: int = 128) -> Attend:
 
 
 def _chunk(query, key, value, segment, start, stop):
-    """softmax(q k) v for the queries start..stop against the keys 0..stop; query is scaled already."""
+    """softmax(q k) v, queries start..stop against keys 0..stop; query is scaled already."""
     scores = jnp.einsum(
         'rbkgd,rckd->rkgbc', query[:, start:stop], key[:, :stop], preferred_element_type=jnp.float32
     )
@@ -144,7 +147,7 @@ def _chunk(query, key, value, segment, start, stop):
 
 
 def init_params(shape: Shape, key: jax.Array, dtype=jnp.float32) -> Params:
-    """Random parameters: normal of spread 0.02, the two residual outputs scaled by 1/sqrt(2 layers)."""
+    """Random parameters: normal, spread 0.02; residual outputs scaled by 1/sqrt(2 layers)."""
     keys = iter(jax.random.split(key, 2 + 7 * shape.layers))
 
     def normal(*size, scale=0.02):

@@ -1,7 +1,7 @@
 """Demonstrations as rows to learn from: episodes in, trajectories with exact masks out.
 
-Supervised means written by the assistant: the content of its messages and the end id behind each, nothing
-of the prompt, of tool results or of the template.
+Supervised means written by the assistant: the content of its messages and the end id behind each,
+nothing of the prompt, of tool results or of the template.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +50,8 @@ def demonstration_rows(
 ) -> tuple[Trajectory, np.ndarray, list[int]]:
     """Rows [row, token], their lengths on the host, and which episodes they are.
 
-    An episode that is longer than the context is left out, never cut: half a conversation teaches to stop
-    in the middle.  log-probabilities are 0: nobody sampled these tokens.
+    An episode that is longer than the context is left out, never cut: half a conversation teaches
+    to stop in the middle.  log-probabilities are 0: nobody sampled these tokens.
     """
     arrays = [episode_arrays(chat, episode) for episode in episodes]
     fitting = [i for i, row in enumerate(arrays) if len(row['tokens']) <= context_tokens]

@@ -1,4 +1,4 @@
-"""The supervised start: cross-entropy on demonstrations, epoch by epoch, in an order made from the seed."""
+"""The supervised start: cross-entropy on demonstrations, in an order made from the seed."""
 
 import dataclasses
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What is asked (Task) and what was done about it (Turn, Episode).  Host records; no arrays, no judgement."""
+"""What is asked (Task) and what was done about it (Turn, Episode).  Host records, no judgement."""
 
 import dataclasses
 import enum
@@ -69,7 +69,7 @@ class Subgoal:
 
     name: str
     reached: Callable[[Sequence[Turn]], bool]
-    tools: frozenset[str] = frozenset()  # the tools that serve it; a call to none of any is irrelevant
+    tools: frozenset[str] = frozenset()  # that serve it; calls to none of any are irrelevant
     after: frozenset[str] = frozenset()  # names of sub-goals that must come first
 
 
