@@ -1,9 +1,10 @@
-"""Make the small base model that ships in cacherl_jax/base: tokenizer, template and pre-trained weights.
+"""Make the small base model that ships in cacherl_jax/base: tokenizer and pre-trained weights.
 
-    python experiments/make_base.py --minutes 40
+    python -m experiments.make_base --minutes 40
 
-Writes a Hugging Face folder (Qwen3 architecture, bfloat16).  The text is made by base_text.py: invented tools and
-names, no task of any suite.  A killed run goes on from its last checkpoint with --resume.
+Writes a Hugging Face folder (Qwen3 architecture, bfloat16).  The text is made by base_text.py:
+invented tools and names, no task of any suite.  A killed run goes on from its last checkpoint with
+--resume.
 """
 
 import dataclasses
@@ -13,7 +14,6 @@ import pathlib
 import random
 import time
 
-import base_text
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,7 @@ from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.weights import save_policy
+from experiments import base_text
 
 MARKERS = (
     '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
@@ -58,8 +59,8 @@ class Settings:
 def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokenizer:
     """Byte-level BPE in which a word is the same tokens wherever it stands.
 
-    Letters, single digits and runs of everything else are kept apart, so that a name copied from a sentence
-    into JSON is copied token for token.
+    Letters, single digits and runs of everything else are kept apart, so that a name copied from a
+    sentence into JSON is copied token for token.
     """
     pieces = tokenizers.Regex(r'\p{L}+|\p{N}|[^\p{L}\p{N}]+')
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -122,7 +123,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
 
 
 def loss(params, shape, tokens, weight, segment):
-    """Weighted mean cross-entropy in nats, and the share of assistant tokens that are the likeliest."""
+    """Weighted mean cross-entropy in nats; that of assistant tokens, and the share guessed right."""
     hidden = logprob.hidden_states(params, shape, tokens, segment=segment)
     logits = transformer.logits_of(params, shape, hidden[:, :-1])
     target, kept = tokens[:, 1:], weight[:, 1:]
@@ -134,11 +135,12 @@ def loss(params, shape, tokens, weight, segment):
 
 
 def make_optimizer(params):
-    """Muon for the matrices of the blocks, Adam for embedding and norms; at a rate of 1, scaled by the caller."""
+    """Muon for the blocks' matrices, Adam for embedding and norms, at a rate of 1 to be scaled."""
     axes = optax.contrib.MuonDimensionNumbers
     named = {
         'query': axes((0,), (1, 2)), 'key': axes((0,), (1, 2)), 'value': axes((0,), (1, 2)),
-        'output': axes((0, 1), (2,)), 'gate': axes((0,), (1,)), 'up': axes((0,), (1,)), 'down': axes((0,), (1,)),
+        'output': axes((0, 1), (2,)),
+        'gate': axes((0,), (1,)), 'up': axes((0,), (1,)), 'down': axes((0,), (1,)),
     }  # fmt: skip
     numbers = jax.tree.map(lambda _: None, params)
     numbers['layers'] = tuple(
@@ -165,8 +167,8 @@ def main(settings: Settings) -> None:
     fast = transformers.AutoTokenizer.from_pretrained(settings.folder)
     chat = Chat(tokenizer=fast, end_ids=(fast.convert_tokens_to_ids('<|im_end|>'),))
     shape = Shape(
-        layers=settings.layers, embed=settings.embed, heads=settings.embed // 32, kv_heads=2, head_dim=32,
-        hidden=settings.hidden, vocab=settings.vocab, rope_theta=1e4,
+        layers=settings.layers, embed=settings.embed, hidden=settings.hidden,
+        heads=settings.embed // 32, kv_heads=2, head_dim=32, vocab=settings.vocab, rope_theta=1e4,
     )  # fmt: skip
     params = transformer.init_params(shape, keys.stream(keys.root(settings.seed), 'base'))
     print(f'{sum(x.size for x in jax.tree.leaves(params)):,} parameters')
@@ -202,7 +204,8 @@ def main(settings: Settings) -> None:
             total, own, right = np.mean(jax.device_get(seen), axis=0)
             seen = []
             print(
-                f'step {step} {time.time() - begun:.0f}s loss {total:.4f} own {own:.4f} right {right:.4f}',
+                f'step {step} {time.time() - begun:.0f}s '
+                f'loss {total:.4f} own {own:.4f} right {right:.4f}',
                 flush=True,
             )
         if step % 500 == 0:
