@@ -123,7 +123,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
 
 
 def loss(params, shape, tokens, weight, segment):
-    """Weighted mean cross-entropy in nats; that of assistant tokens, and the share guessed right."""
+    """Weighted mean cross-entropy in nats; that of assistant tokens, and their share guessed right."""
     hidden = logprob.hidden_states(params, shape, tokens, segment=segment)
     logits = transformer.logits_of(params, shape, hidden[:, :-1])
     target, kept = tokens[:, 1:], weight[:, 1:]

@@ -1,4 +1,4 @@
-"""Reading the device outside of the rollout: one transfer for whatever is needed, host arrays out."""
+"""Reading the device outside of the rollout: one transfer for all that is needed, numpy out."""
 
 from typing import Any
 
