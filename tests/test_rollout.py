@@ -193,7 +193,7 @@ def test_programs_do_not_multiply_with_turns(monkeypatch):
 
     for name in ('_append', '_segment', '_prefill', '_admit'):
         monkeypatch.setattr(decode, name, counting(name, getattr(decode, name)))
-    decoder = make_decoder(SHAPE, SIZES, SamplingSettings(), chat().end_ids)
+    decoder = make_decoder.__wrapped__(SHAPE, SIZES, SamplingSettings(), chat().end_ids)
     rollout = make_rollout(
         chat(), decoder, lambda *_: Clock(), RolloutSettings(samples=3, max_turns=4), keys.root(5)
     )

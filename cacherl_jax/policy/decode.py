@@ -54,34 +54,42 @@ def make_decoder(
     bound = {'shape': shape, 'settings': settings}
     prefill = jax.jit(functools.partial(_prefill, shape=shape))
     admit = jax.jit(_admit, donate_argnums=0)
-    append = jax.jit(functools.partial(_append, **bound), donate_argnums=1, static_argnames='width')
+    append = jax.jit(functools.partial(_append, **bound), donate_argnums=1)
     segment = jax.jit(
         functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids),
         donate_argnums=1,
-        static_argnames='width',
     )
     harvest = jax.jit(_harvest, donate_argnums=(0, 1))
+    grow = jax.jit(kv_cache.grow, static_argnums=1)
 
     def read(params, ids):
         block = jnp.zeros(settings.width(len(ids)), jnp.int32).at[: len(ids)].set(jnp.array(ids))
         return prefill(params, block, len(ids))
+
+    def room(state, tokens):
+        """The state, its cache grown to hold `tokens` positions where it does not."""
+        needed = settings.width(min(tokens, settings.context_tokens))
+        wide_enough = kv_cache.width(state.cache) >= needed
+        return state if wide_enough else state.replace(cache=grow(state.cache, needed))
+
+    def place(state, prompt, slots, keys):
+        return admit(room(state, prompt.tokens.size), prompt, slots, keys)
 
     def write(params, state, blocks, reach):
         counts = [len(blocks.get(slot, ())) for slot in range(settings.slots)]
         wide = settings.width(max(counts))
         rows = [[*blocks.get(slot, ()), *[0] * wide][:wide] for slot in range(settings.slots)]
         block, count = jnp.array(rows, jnp.int32), jnp.array(counts, jnp.int32)
-        return append(params, state, block, count, width=settings.width(reach))
+        return append(params, room(state, reach), block, count)
 
     def go_on(params, state, longest):
-        needed = min(longest + settings.segment_tokens, settings.context_tokens)
-        return segment(params, state, width=settings.width(needed))
+        return segment(params, room(state, longest + settings.segment_tokens))
 
     return Decoder(
         settings=settings,
         init=lambda: empty_slots(shape, settings, dtype),
         prefill=read,
-        admit=admit,
+        admit=place,
         append=write,
         segment=go_on,
         empty_store=lambda rows: empty_rows(rows, settings.context_tokens),
@@ -140,23 +148,23 @@ def _admit(state: DecodeState, prompt: Prompt, slots: jax.Array, keys: jax.Array
     )
 
 
-def _read_block(params, shape, cache, tokens, position, width):
+def _read_block(params, shape, cache, tokens, position):
     """Forward over a block [row, block] that attends to the cache; hidden states and cache out."""
 
     def attend(past, query, key, value):
         past = kv_cache.write(past, key, value, position)
-        return kv_cache.attend(past, query, position, width), past
+        return kv_cache.attend(past, query, position), past
 
     return transformer.forward(params, shape, tokens, position, attend, cache)
 
 
-def _append(params, state: DecodeState, block, count, *, shape, settings, width) -> DecodeState:
+def _append(params, state: DecodeState, block, count, *, shape, settings) -> DecodeState:
     """Write count[row] forced tokens of block i32 [row, block], set the row running; 0: neither."""
     chex.assert_rank([block, count], [2, 1])
     context = settings.context_tokens
     offset = jnp.arange(block.shape[1])
     position = jnp.where(offset < count[:, None], state.rows.length[:, None] + offset, context)
-    hidden, cache = _read_block(params, shape, state.cache, block, position, width)
+    hidden, cache = _read_block(params, shape, state.cache, block, position)
     row, last = jnp.arange(count.size), jnp.maximum(count - 1, 0)
     logits = transformer.logits_of(params, shape, hidden[row, last])
     some, at = count > 0, (row[:, None], position)
@@ -176,7 +184,7 @@ def _append(params, state: DecodeState, block, count, *, shape, settings, width)
     )
 
 
-def _segment(params, state: DecodeState, *, shape, settings, sampling, end_ids, width):
+def _segment(params, state: DecodeState, *, shape, settings, sampling, end_ids):
     """Sample until every row rests or `segment_tokens` are used; returns the state and a Report."""
     started = state.rows.length
 
@@ -186,7 +194,7 @@ def _segment(params, state: DecodeState, *, shape, settings, sampling, end_ids, 
 
     def one(carry):
         step, state = carry
-        return step + 1, _sample_one(params, state, shape, settings, sampling, end_ids, width)
+        return step + 1, _sample_one(params, state, shape, settings, sampling, end_ids)
 
     _, state = jax.lax.while_loop(goes_on, one, (0, state))
     place = started[:, None] + jnp.arange(settings.segment_tokens)
@@ -195,7 +203,7 @@ def _segment(params, state: DecodeState, *, shape, settings, sampling, end_ids, 
     return state, Report(status=state.status, length=length, ids=ids, count=length - started)
 
 
-def _sample_one(params, state, shape, settings, sampling, end_ids, width):
+def _sample_one(params, state, shape, settings, sampling, end_ids):
     """Each running row draws a token from its logits, writes it and reads it."""
     rows, running = state.rows, state.status == Rest.RUNNING
     logits = state.logits
@@ -206,7 +214,7 @@ def _sample_one(params, state, shape, settings, sampling, end_ids, width):
     token, logprob = draw(shaped_logprobs(logits, sampling), key)
     # The context's length is out of range, so a resting row writes nowhere.
     position = jnp.where(running, rows.length, settings.context_tokens)[:, None]
-    hidden, cache = _read_block(params, shape, state.cache, token[:, None], position, width)
+    hidden, cache = _read_block(params, shape, state.cache, token[:, None], position)
     at = (jnp.arange(token.size), position[:, 0])
     length = rows.length + running
     turn_tokens, episode_tokens = state.turn_tokens + running, state.episode_tokens + running

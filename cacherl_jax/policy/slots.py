@@ -109,5 +109,5 @@ def empty_slots(shape: Shape, settings: DecodeSettings, dtype=jnp.float32) -> De
         turn_index=jnp.zeros(rows, jnp.int32),
         logits=jnp.zeros((rows, shape.vocab), jnp.float32),
         key=jax.random.split(jax.random.key(0), rows),
-        cache=kv_cache.init(shape, rows, settings.context_tokens, dtype),
+        cache=kv_cache.init(shape, rows, settings.width(1), dtype),
     )

@@ -11,6 +11,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from cacherl_jax.policy.kv_cache import attention
 from cacherl_jax.policy.shape import Params, Shape
 
 Attend = Callable  # (past, query, key, value) -> (mixed [row, block, head, head_dim], past)
@@ -120,30 +121,19 @@ def causal(segment: jax.Array | None = None, chunk_tokens: int = 128) -> Attend:
     """
 
     def attend(past, query, key, value):
-        rows, width, heads, head_dim = query.shape
-        query = query.reshape(rows, width, key.shape[2], -1, head_dim) * head_dim**-0.5
-        parts = [
-            _chunk(query, key, value, segment, start, min(start + chunk_tokens, width))
-            for start in range(0, width, chunk_tokens)
-        ]
-        return jnp.concatenate(parts, axis=1).reshape(rows, width, heads, head_dim), past
+        width = query.shape[1]
+        keys, values = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
+        parts = []
+        for start in range(0, width, chunk_tokens):
+            stop = min(start + chunk_tokens, width)
+            seen = (jnp.arange(stop) <= jnp.arange(start, stop)[:, None])[None]
+            if segment is not None:
+                seen = seen & (segment[:, start:stop, None] == segment[:, None, :stop])
+            part = query[:, start:stop], keys[..., :stop], values[:, :, :stop]
+            parts.append(attention(*part, seen))
+        return jnp.concatenate(parts, axis=1), past
 
     return attend
-
-
-def _chunk(query, key, value, segment, start, stop):
-    """softmax(q k) v, queries start..stop against keys 0..stop; query is scaled already."""
-    scores = jnp.einsum(
-        'rbkgd,rckd->rkgbc', query[:, start:stop], key[:, :stop], preferred_element_type=jnp.float32
-    )
-    seen = jnp.arange(stop) <= jnp.arange(start, stop)[:, None]
-    if segment is not None:
-        seen = seen & (segment[:, start:stop, None] == segment[:, None, :stop])
-    else:
-        seen = seen[None]
-    scores = jnp.where(seen[:, None, None], scores, -1e30)
-    weight = jax.nn.softmax(scores).astype(value.dtype)
-    return jnp.einsum('rkgbc,rckd->rbkgd', weight, value[:, :stop])
 
 
 def init_params(shape: Shape, key: jax.Array, dtype=jnp.float32) -> Params:
