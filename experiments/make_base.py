@@ -2,7 +2,7 @@
 
     python -m experiments.make_base --minutes 40
 
-Writes a Hugging Face folder (Qwen3 architecture, bfloat16).  The text is made by base_text.py:
+Writes a Hugging Face folder (Qwen3 architecture, bfloat16).  The text is cacherl_jax.invented:
 invented tools and names, no task of any suite.  A killed run goes on from its last checkpoint with
 --resume.
 """
@@ -24,11 +24,11 @@ import tyro
 
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat, conversation_ids
+from cacherl_jax.invented import conversation as text
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.weights import save_policy
-from experiments import base_text
 
 MARKERS = (
     '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
@@ -52,6 +52,7 @@ class Settings:
     learning_rate: float = 0.02  # of Muon, for matrices; the embedding gets a fifth with Adam
     decay: float = 0.4  # the last share of the time, in which the rate falls to 0
     other_weight: float = 0.2  # loss on tokens that the assistant did not write
+    dense: float = 0.0  # share of conversations that are little more than copying
     seed: int = 0
     resume: bool = False  # go on from the checkpoint in the folder
 
@@ -78,9 +79,7 @@ def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokeniz
         show_progress=False,
     )
     rng = random.Random('tokenizer')
-    text = (
-        json.dumps(base_text.conversation(rng), ensure_ascii=False) for _ in range(conversations)
-    )
+    text = (json.dumps(text.conversation(rng), ensure_ascii=False) for _ in range(conversations))
     tokenizer.train_from_iterator(text, trainer)
     return tokenizer
 
@@ -111,7 +110,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
     for row in range(settings.rows):
         used, number = 0, 1
         while used < settings.context_tokens - 24:
-            tools, messages = base_text.conversation(rng)
+            tools, messages = text.conversation(rng, settings.dense)
             ids, sampled, _ = conversation_ids(chat, messages, tools)
             ids, sampled = (x[: settings.context_tokens - used] for x in (ids, sampled))
             place = slice(used, used + len(ids))
@@ -123,7 +122,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
 
 
 def loss(params, shape, tokens, weight, segment):
-    """Weighted mean cross-entropy in nats; that of assistant tokens, and their share guessed right."""
+    """Weighted mean cross-entropy in nats; that of assistant tokens; their share guessed right."""
     hidden = logprob.hidden_states(params, shape, tokens, segment=segment)
     logits = transformer.logits_of(params, shape, hidden[:, :-1])
     target, kept = tokens[:, 1:], weight[:, 1:]

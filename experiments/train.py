@@ -10,8 +10,9 @@ import time
 
 from cacherl_jax.compose.agent import load_agent
 from cacherl_jax.compose.command import read_config
-from cacherl_jax.grpo.update import raise_if_refused
 from cacherl_jax.compose.run import Run
+from cacherl_jax.compose.step import batch_of, with_text
+from cacherl_jax.grpo.update import raise_if_refused
 from cacherl_jax.rewards.facts import gather_facts
 from cacherl_jax.rewards.hybrid import hybrid_reward, weights_at
 from cacherl_jax.rollout_cache.curriculum import draw_tasks
@@ -19,7 +20,6 @@ from cacherl_jax.rollout_cache.mix import mix
 from cacherl_jax.run.refusal import refusing
 from cacherl_jax.run.stop import listen_for_stop
 from cacherl_jax.run.terminal import progress
-from cacherl_jax.compose.step import batch_of, with_text
 
 
 def train(config, run, advance):

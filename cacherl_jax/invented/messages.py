@@ -1,8 +1,8 @@
-"""What base_text.py builds conversations of: messages, tool declarations, results with noise."""
+"""What conversations are built of: messages, tool declarations, results with noise."""
 
 import json
 
-from experiments.base_words import NOUNS, VERBS, phrase, value
+from cacherl_jax.invented.words import NOUNS, VERBS, phrase, value
 
 
 def user(text) -> dict:

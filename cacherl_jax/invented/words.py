@@ -1,4 +1,4 @@
-"""Invented words for base_text.py: vocabulary, names, ids, numbers, quantities, phrases."""
+"""Invented words for `conversation`: vocabulary, names, ids, numbers, quantities, phrases."""
 
 import random
 import string

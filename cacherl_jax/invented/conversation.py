@@ -8,8 +8,8 @@ seen.
 
 import random
 
-from experiments.base_kinds import branch, chain, choose, correct, largest, respell, session
-from experiments.base_messages import (
+from cacherl_jax.invented.kinds import branch, chain, choose, correct, largest, respell, session
+from cacherl_jax.invented.messages import (
     asks,
     calls,
     describe,
@@ -21,7 +21,7 @@ from experiments.base_messages import (
     tool_name,
     user,
 )
-from experiments.base_words import (
+from cacherl_jax.invented.words import (
     ADJECTIVES,
     NOUNS,
     distinct,
@@ -116,6 +116,28 @@ def forks(rng):
     return tools + distractors(rng, rng.randint(0, 2)), messages
 
 
+def drill(rng):
+    """One or two tools, many short questions: nearly every word said is copied from the context."""
+    given, *wanted = rng.sample(NOUNS, rng.choice((2, 2, 3)))
+    names = distinct(rng, tool_name, len(wanted))
+    tools = [
+        tool(rng, name, [given], describe(rng, given, each))
+        for name, each in zip(names, wanted, strict=True)
+    ]
+    messages = []
+    for _ in range(rng.randint(3, 7)):
+        subject = (made_up_name if rng.random() < 0.7 else value)(rng)
+        place, found = rng.randrange(len(wanted)), value(rng)
+        asked = rng.choice((f'The {wanted[place]} of {subject}?', f'{subject}: {wanted[place]}'))
+        messages += [
+            user(asked),
+            asks(names[place], **{given: subject}),
+            returns(noisy(rng, {wanted[place]: found})),
+            says(f'{subject} {wanted[place]}: {found}'),
+        ]
+    return tools, messages
+
+
 def facts(rng):
     """No tools: some facts, then questions about them."""
     noun = rng.choice(NOUNS)
@@ -144,12 +166,17 @@ def echo(rng):
 KINDS = (
     (chain, 6), (branch, 3), (choose, 3), (several, 2), (correct, 2), (largest, 2), (session, 2),
     (both, 2), (respell, 1), (forks, 2), (facts, 1), (echo, 1),
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
+DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 
 
-def conversation(rng: random.Random) -> tuple[list[dict], list[dict]]:
-    """Tools and messages of one made-up conversation; tools in any order."""
-    make = rng.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS])[0]
+def conversation(rng: random.Random, dense: float = 0.0) -> tuple[list[dict], list[dict]]:
+    """Tools and messages of one made-up conversation; tools in any order.
+
+    `dense` is the share of conversations that are little more than copying.
+    """
+    kinds = DENSE if dense and rng.random() < dense else KINDS
+    make = rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
     tools, messages = make(rng)
     # Of tools with one name the first stays.
     named = {item['function']['name']: item for item in reversed(tools)}

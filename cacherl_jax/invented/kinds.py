@@ -1,6 +1,6 @@
-"""Conversations about one thing, for base_text.py: chance in, tools and messages out."""
+"""Conversations about one thing, for `conversation`: chance in, tools and messages out."""
 
-from experiments.base_messages import (
+from cacherl_jax.invented.messages import (
     asks,
     describe,
     distractors,
@@ -11,7 +11,7 @@ from experiments.base_messages import (
     tool_name,
     user,
 )
-from experiments.base_words import (
+from cacherl_jax.invented.words import (
     ADJECTIVES,
     NOUNS,
     distinct,
