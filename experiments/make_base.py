@@ -24,7 +24,7 @@ import tyro
 
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat, conversation_ids
-from cacherl_jax.invented import conversation as text
+from cacherl_jax.invented.conversation import conversation
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
@@ -79,8 +79,8 @@ def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokeniz
         show_progress=False,
     )
     rng = random.Random('tokenizer')
-    text = (json.dumps(text.conversation(rng), ensure_ascii=False) for _ in range(conversations))
-    tokenizer.train_from_iterator(text, trainer)
+    lines = (json.dumps(conversation(rng), ensure_ascii=False) for _ in range(conversations))
+    tokenizer.train_from_iterator(lines, trainer)
     return tokenizer
 
 
@@ -110,7 +110,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
     for row in range(settings.rows):
         used, number = 0, 1
         while used < settings.context_tokens - 24:
-            tools, messages = text.conversation(rng, settings.dense)
+            tools, messages = conversation(rng, settings.dense)
             ids, sampled, _ = conversation_ids(chat, messages, tools)
             ids, sampled = (x[: settings.context_tokens - used] for x in (ids, sampled))
             place = slice(used, used + len(ids))
