@@ -7,19 +7,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax import keys
 from cacherl_jax.compose.agent import Agent, make_score, rl_optimizer, rollout_of, task_source
+from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
+from cacherl_jax.compose.stages import (
+    demonstrated_lessons,
+    evaluate,
+    fill_tool_cache,
+    mean_success,
+    supervised_start,
+    text_rows,
+    worst_tier_counts,
+)
+from cacherl_jax.compose.step import task_numbers
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.evaluate.report import render_report
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
-from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
 from cacherl_jax.policy.weights import save_policy
 from cacherl_jax.rewards.alarms import AlarmSettings, alarms
 from cacherl_jax.rewards.metrics import reward_metrics
@@ -31,16 +40,6 @@ from cacherl_jax.run.metrics import make_metrics
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, write_result
 from cacherl_jax.run.terminal import print_table
-from cacherl_jax.compose.stages import (
-    demonstrated_lessons,
-    evaluate,
-    fill_tool_cache,
-    mean_success,
-    supervised_start,
-    text_rows,
-    worst_tier_counts,
-)
-from cacherl_jax.compose.step import task_numbers
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report

@@ -22,7 +22,7 @@ from cacherl_jax.grpo.update import make_update
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params
 from cacherl_jax.run.terminal import progress
-from cacherl_jax.supervised.dataset import demonstration_rows
+from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows, padded
 from cacherl_jax.supervised.update import learn, supervised_optimizer
 from cacherl_jax.tasks.bfcl_score import process_accuracy
 from cacherl_jax.tasks.task import Episode, Task
@@ -33,18 +33,21 @@ from cacherl_jax.trajectory import Trajectory
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lessons:
-    """Demonstrations to learn from: rows on the device, their lengths and episodes on the host."""
+    """What the supervised start learns: demonstrations first, then general conversations."""
 
     rows: Trajectory
     lengths: np.ndarray  # i32 [row]
-    episodes: list[Episode]
+    episodes: list[Episode]  # of the demonstrations
 
 
 def demonstrated_lessons(agent: Agent, config: RunConfig) -> Lessons:
     """The expert's episodes of the first training tasks of each suite and level."""
     tasks = tasks_of(config, 'train', config.supervised.demonstrations)
     episodes = demonstrations(tasks, live_sessions(config.execute))
-    rows, lengths, fitting = demonstration_rows(agent.chat, episodes, config.decode.context_tokens)
+    context = config.decode.context_tokens
+    arrays, fitting = demonstration_arrays(agent.chat, episodes, context)
+    arrays += general_rows(agent.chat, config.supervised.general, context, config.seed)
+    rows, lengths = padded(arrays, context)
     return Lessons(rows=rows, lengths=lengths, episodes=[episodes[i] for i in fitting])
 
 

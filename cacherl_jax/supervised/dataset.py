@@ -4,15 +4,19 @@ Supervised means written by the assistant: the content of its messages and the e
 nothing of the prompt, of tool results or of the template.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax.chat.template import Chat, call_message, conversation_ids, tool_message
+from cacherl_jax.invented.conversation import conversation
 from cacherl_jax.tasks.task import Episode, Turn
 from cacherl_jax.tools.tool import Call, specification
 from cacherl_jax.trajectory import Trajectory
+
+Arrays = dict[str, np.ndarray]
 
 
 def turn_messages(turn: Turn) -> list[Mapping]:
@@ -34,10 +38,9 @@ def episode_messages(episode: Episode) -> list[Mapping]:
     return [*episode.task.messages, *spoken]
 
 
-def episode_arrays(chat: Chat, episode: Episode) -> dict[str, np.ndarray]:
+def conversation_arrays(chat: Chat, messages: Sequence[Mapping], tools=()) -> Arrays:
     """tokens i32, sampled bool, turn i32: [token], without padding; `sampled` is what to learn."""
-    tools = [specification(tool) for tool in episode.task.tools]
-    ids, written, turn = conversation_ids(chat, episode_messages(episode), tools)
+    ids, written, turn = conversation_ids(chat, messages, tools)
     return {
         'tokens': np.array(ids, np.int32),
         'sampled': np.array(written, bool),
@@ -45,13 +48,18 @@ def episode_arrays(chat: Chat, episode: Episode) -> dict[str, np.ndarray]:
     }
 
 
-def demonstration_rows(
-    chat: Chat, episodes: Sequence[Episode], context_tokens: int
-) -> tuple[Trajectory, np.ndarray, list[int]]:
-    """Rows [row, token], their lengths on the host, and which episodes they are.
+def episode_arrays(chat: Chat, episode: Episode) -> Arrays:
+    """The arrays of an episode's conversation."""
+    tools = [specification(tool) for tool in episode.task.tools]
+    return conversation_arrays(chat, episode_messages(episode), tools)
 
-    An episode that is longer than the context is left out, never cut: half a conversation teaches
-    to stop in the middle.  log-probabilities are 0: nobody sampled these tokens.
+
+def demonstration_arrays(
+    chat: Chat, episodes: Sequence[Episode], context_tokens: int
+) -> tuple[list[Arrays], list[int]]:
+    """Arrays of the episodes that fit the context, and which these are.
+
+    One that is longer is left out, never cut: half a conversation teaches to stop in the middle.
     """
     arrays = [episode_arrays(chat, episode) for episode in episodes]
     fitting = [i for i, row in enumerate(arrays) if len(row['tokens']) <= context_tokens]
@@ -61,14 +69,32 @@ def demonstration_rows(
             f'none of {len(episodes)} demonstrations fits: context_tokens is {context_tokens}, the '
             f'shortest has {shortest} tokens; raise context_tokens'
         )
-    size = (len(fitting), context_tokens)
+    return [arrays[i] for i in fitting], fitting
+
+
+def general_rows(chat: Chat, count: int, context_tokens: int, seed: int) -> list[Arrays]:
+    """Invented conversations, which are about no task, to learn beside the demonstrations."""
+    draws, found = random.Random(f'general {seed}'), []
+    while len(found) < count:
+        tools, messages = conversation(draws, dense=0.5)
+        row = conversation_arrays(chat, messages, tools)
+        found += [row] if len(row['tokens']) <= context_tokens else []
+    return found
+
+
+def padded(arrays: Sequence[Arrays], context_tokens: int) -> tuple[Trajectory, np.ndarray]:
+    """Rows [row, token] and their lengths on the host.
+
+    Log-probabilities are 0: nobody sampled these tokens.
+    """
+    size = (len(arrays), context_tokens)
     tokens, sampled = np.zeros(size, np.int32), np.zeros(size, bool)
-    turn, lengths = np.full(size, -1, np.int32), np.zeros(len(fitting), np.int32)
-    for place, i in enumerate(fitting):
-        length = lengths[place] = len(arrays[i]['tokens'])
-        tokens[place, :length] = arrays[i]['tokens']
-        sampled[place, :length] = arrays[i]['sampled']
-        turn[place, :length] = arrays[i]['turn']
+    turn, lengths = np.full(size, -1, np.int32), np.zeros(len(arrays), np.int32)
+    for place, row in enumerate(arrays):
+        length = lengths[place] = len(row['tokens'])
+        tokens[place, :length] = row['tokens']
+        sampled[place, :length] = row['sampled']
+        turn[place, :length] = row['turn']
     rows = Trajectory(
         tokens=jnp.asarray(tokens),
         length=jnp.asarray(lengths),
@@ -76,4 +102,12 @@ def demonstration_rows(
         logprob=jnp.zeros(size, jnp.float32),
         turn=jnp.asarray(turn),
     )
-    return rows, lengths, fitting
+    return rows, lengths
+
+
+def demonstration_rows(
+    chat: Chat, episodes: Sequence[Episode], context_tokens: int
+) -> tuple[Trajectory, np.ndarray, list[int]]:
+    """Rows of the episodes that fit, their lengths, and which episodes they are."""
+    arrays, fitting = demonstration_arrays(chat, episodes, context_tokens)
+    return *padded(arrays, context_tokens), fitting

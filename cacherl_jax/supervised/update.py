@@ -19,6 +19,7 @@ class SupervisedSettings:
     """How many demonstrations, and how they are learned."""
 
     demonstrations: int = 16  # of each suite and level
+    general: int = 0  # invented conversations learned beside them, so that nothing is forgotten
     epochs: int = 4  # passes over them
     rows: int = 16  # demonstrations a step
     learning_rate: float = 1e-3  # at its height; it warms up and falls to a tenth
@@ -28,6 +29,8 @@ class SupervisedSettings:
         for name in ('demonstrations', 'epochs', 'rows'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+        if self.general < 0:
+            raise ValueError(f'general must be 0 or more, got {self.general}')
         if not 0 < self.learning_rate < 1:
             raise ValueError(f'learning_rate must be in (0, 1), got {self.learning_rate}')
 
