@@ -30,6 +30,9 @@ SUITES = ('research', 'trip', 'analysis')
 class EvaluationSettings:
     """What is played to measure success; always live, with sampling of its own."""
 
+    file: str = (
+        ''  # JSON Lines of test tasks to play in place of the first ones; see tasks/listed.py
+    )
     unseen: int = 16  # tasks of the test split, of each suite and level
     seen: int = 8  # tasks of the train split, of each suite and level
     samples: int = 1  # attempts at each task
@@ -75,9 +78,7 @@ class RunConfig:
     collection: CollectionSettings = CollectionSettings()
     execute: ExecuteSettings = ExecuteSettings()
     tool_cache: ToolCacheSettings = ToolCacheSettings(mode='replay')
-    decode: DecodeSettings = DecodeSettings(
-        context_tokens=768, widths=(64, 384, 576, 768)
-    )
+    decode: DecodeSettings = DecodeSettings(context_tokens=768, widths=(64, 384, 576, 768))
     sampling: SamplingSettings = SamplingSettings()
     rollout: RolloutSettings = RolloutSettings()
     facts: FactSettings = FactSettings()

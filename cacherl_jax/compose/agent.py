@@ -3,10 +3,11 @@
 Experiments compose what they need of these; nothing here decides what is done with them.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -48,25 +49,30 @@ class Agent:
     mesh: Mesh
 
 
+@contextlib.contextmanager
+def refused(allowed: str = '') -> Iterator[None]:
+    """What a file or a setting is refused for (ValueError, or no such file) is the user's to mend."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
+        raise Refusal(str(error), allowed=allowed) from error
+
+
 def load_agent(config: RunConfig) -> Agent:
     """Read the model, lay it out over the devices, and prove its chat template."""
     places = {'base': lambda: BASE, 'smollm2': locate_smollm2}
-    source = pathlib.Path(places.get(config.model, lambda: config.model)())
-    try:
-        mesh = make_mesh(config.mesh)
+    with refused('base, smollm2, a Hugging Face folder, a .gguf file'):
+        source = pathlib.Path(places.get(config.model, lambda: config.model)())
         shape, params, generation = load_policy(source)
         tokenizer = load_tokenizer(source)
-    except ValueError as error:
-        raise Refusal(
-            str(error), allowed='base, smollm2, a Hugging Face folder, a .gguf file'
-        ) from error
-    if config.chat_template:
-        file = (
-            BASE / 'chat_template.jinja' if config.chat_template == 'base' else config.chat_template
-        )
-        tokenizer.chat_template = pathlib.Path(file).read_text(encoding='utf-8')
-    chat = Chat(tokenizer=tokenizer, end_ids=tuple(generation.stop_ids))
-    prove(chat)
+    with refused():
+        mesh = make_mesh(config.mesh)
+        if config.chat_template:
+            own = config.chat_template != 'base'
+            file = config.chat_template if own else BASE / 'chat_template.jinja'
+            tokenizer.chat_template = pathlib.Path(file).read_text(encoding='utf-8')
+        chat = Chat(tokenizer=tokenizer, end_ids=tuple(generation.stop_ids))
+        prove(chat)
     return Agent(
         shape=shape, params=shard_params(params, mesh), chat=chat, source=source, mesh=mesh
     )

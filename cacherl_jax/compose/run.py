@@ -1,4 +1,4 @@
-"""Open a run: do what comes before RL, or take up a checkpoint, and bind the functions of the loop."""
+"""Open a run: do what comes before RL or take up a checkpoint; bind the functions of the loop."""
 
 import dataclasses
 import json
@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax import keys
-from cacherl_jax.compose.agent import Agent, make_score, rl_optimizer, rollout_of, task_source
+from cacherl_jax.compose.agent import (
+    Agent,
+    make_score,
+    refused,
+    rl_optimizer,
+    rollout_of,
+    task_source,
+)
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
 from cacherl_jax.compose.stages import (
     demonstrated_lessons,
@@ -123,7 +130,8 @@ class Run:
 
     def _open_tool_cache(self):
         path = self.folder / 'tool_cache.sqlite'
-        self.tool_cache = make_tool_cache(path, self.config.tool_cache, self.config.execute)
+        with refused():
+            self.tool_cache = make_tool_cache(path, self.config.tool_cache, self.config.execute)
         self.rollout = rollout_of(
             self.agent, self.config, self.tool_cache.open_session, rows=self.config.rows
         )
@@ -231,7 +239,7 @@ class Run:
         return plain(found.suites)
 
     def finish(self, learner) -> None:
-        """Evaluate, write result.json, the model as a Hugging Face folder and the report, and say it."""
+        """Evaluate; write result.json, the model as a Hugging Face folder and the report."""
         config = self.config
         final = self._evaluate(learner.params, 'final', config.steps)
         suites = {n: {'supervised': self.supervised[n], 'final': final[n]} for n in final}
@@ -274,8 +282,10 @@ def _print_results(suites, rl, run):
     rows.append(['mean', means[0], None, means[1]] + [None] * (len(columns) - 4))
     print_table('success, evaluated live', columns, rows)
     mix = '  '.join(f'{name} {share:.1%}' for name, share in rl['tier_mix'].items())
-    print(f'RL: {rl["steps"]} steps, {rl["episodes"]} episodes, {rl["live_tool_calls"]} live tool calls; '
-          f'tier mix: {mix}')  # fmt: skip
+    done = (
+        f'{rl["steps"]} steps, {rl["episodes"]} episodes, {rl["live_tool_calls"]} live tool calls'
+    )
+    print(f'RL: {done}; tier mix: {mix}')
     print(f'{run.clock.seconds():.0f} seconds; {run.folder}/result.json, report.html, policy/')
 
 

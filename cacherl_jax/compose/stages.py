@@ -13,7 +13,9 @@ from cacherl_jax.compose.agent import (
     demonstrations,
     make_score,
     record_demonstrations,
+    refused,
     rollout_of,
+    task_source,
     tasks_of,
 )
 from cacherl_jax.config import RunConfig
@@ -25,6 +27,7 @@ from cacherl_jax.run.terminal import progress
 from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows, padded
 from cacherl_jax.supervised.update import learn, supervised_optimizer
 from cacherl_jax.tasks.bfcl_score import process_accuracy
+from cacherl_jax.tasks.listed import read_task_list
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tools.execute import live_sessions
@@ -107,7 +110,12 @@ class Evaluation:
 
 def evaluation_tasks(config: RunConfig) -> tuple[list[Task], list[Task]]:
     """Unseen entities (test split), and seen ones."""
-    unseen = tasks_of(config, 'test', config.evaluation.unseen)
+    if config.evaluation.file:
+        with refused():
+            source, suites = task_source(config), config.curriculum.suites
+            unseen = read_task_list(config.evaluation.file, source, suites)
+    else:
+        unseen = tasks_of(config, 'test', config.evaluation.unseen)
     return unseen, tasks_of(config, 'train', config.evaluation.seen)
 
 

@@ -1,6 +1,8 @@
 """A user's mistake, said once and clearly.  Raised anywhere, caught at the top of a script only."""
 
 import contextlib
+import errno
+import sqlite3
 import sys
 from collections.abc import Iterator
 
@@ -32,3 +34,19 @@ def refusing(*also: type[Exception]) -> Iterator[None]:
     except (Refusal, *also) as refusal:
         print(f'refused: {refusal}', file=sys.stderr)
         raise SystemExit(EXIT_CODE) from None
+    except (OSError, sqlite3.OperationalError) as error:
+        if not _is_full(error):
+            raise
+        print(
+            f'no room left on the disk: {error}\nWhat was complete before is still there.\n'
+            'What to do: make room and give the same command again; it continues',
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from None
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether the system, or SQLite, says that a disk or a quota is used up."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return getattr(error, 'sqlite_errorcode', None) == sqlite3.SQLITE_FULL
