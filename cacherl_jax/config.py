@@ -100,7 +100,8 @@ class RunConfig:
         context = self.decode.context_tokens
         if self.update.widths[-1] < context:
             raise ValueError(
-                f'update.widths must reach decode.context_tokens ({context}), got {self.update.widths}'
+                f'update.widths must reach decode.context_tokens ({context}), '
+                f'got {self.update.widths}'
             )
         if self.facts.turns < self.rollout.max_turns:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Train a tool-calling agent: supervised start, RL from the tool cache, evaluation on unseen entities.
+"""Train a tool-calling agent: supervised start, RL from the tool cache, evaluation on new entities.
 
     ./launch.sh train --run-dir runs/mine --seed 1
     ./launch.sh train --preset smollm2-bfcl --steps 2

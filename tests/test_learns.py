@@ -1,4 +1,4 @@
-"""The whole circle turns: sampled episodes, rewards, advantages, an update, and a policy that is better."""
+"""The whole circle turns: episodes, rewards, advantages, an update, and a policy that is better."""
 
 import dataclasses
 import functools

@@ -25,11 +25,15 @@ def test_listed_tasks_come_in_the_order_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ('change', 'said'),
     [
-        ({'levle': 2}, 'fields'), ({'level': '2'}, 'level must be int'), ({'level': 9}, '[1, 2, 3]'),
-        ({'suite': 'golf'}, 'research'), ({'split': 'exam'}, 'validation'), ({'number': -1}, 'negative'),
+        ({'levle': 2}, 'fields'),
+        ({'level': '2'}, 'level must be int'),
         ({'level': True}, 'level must be int'),
+        ({'level': 9}, '[1, 2, 3]'),
+        ({'suite': 'golf'}, 'research'),
+        ({'split': 'exam'}, 'validation'),
+        ({'number': -1}, 'negative'),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named_with_its_line(tmp_path, change, said):
     with pytest.raises(ValueError) as refusal:
         read(tmp_path / 'tasks.jsonl', json.dumps(GOOD), json.dumps(GOOD | change))

@@ -51,7 +51,7 @@ class Agent:
 
 @contextlib.contextmanager
 def refused(allowed: str = '') -> Iterator[None]:
-    """What a file or a setting is refused for (ValueError, or no such file) is the user's to mend."""
+    """What a file or a setting is refused for is the user's to mend: one message, no trace."""
     try:
         yield
     except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""The stages around RL: the supervised start, filling the tool cache, evaluation.  Each a function."""
+"""The stages around RL, each a function: supervised start, filling the tool cache, evaluation."""
 
 import dataclasses
 import pathlib
@@ -120,7 +120,7 @@ def evaluation_tasks(config: RunConfig) -> tuple[list[Task], list[Task]]:
 
 
 def evaluate(agent: Agent, params: Params, config: RunConfig, step: int = 0) -> Evaluation:
-    """Play unseen and seen tasks live; success is what the task's own check says, not the reward."""
+    """Play unseen and seen tasks live; success is what a task's own check says, not the reward."""
     unseen, seen = evaluation_tasks(config)
     settings = config.evaluation
     tasks = unseen + seen

@@ -1,4 +1,4 @@
-"""A list of tasks in a file: JSON Lines in, tasks out, so that two runs are measured on the same ones.
+"""A list of tasks in a file: JSON Lines in, tasks out, so that runs are measured on the same ones.
 
     {"suite": "trip", "split": "test", "level": 2, "number": 17}
 """
@@ -19,8 +19,8 @@ def read_task_list(
 ) -> list[Task]:
     """The tasks of a file, in its order.
 
-    Raises ValueError naming the line and the field where something is missing, unknown, of the wrong
-    kind or out of range.
+    Raises ValueError naming the line and the field where something is missing, unknown, of the
+    wrong kind or out of range.
     """
     tasks = []
     for number, line in enumerate(pathlib.Path(path).read_text(encoding='utf-8').splitlines(), 1):
