@@ -1,6 +1,12 @@
 """The command line of experiments: a preset, then settings by name; refused at once where wrong."""
 
+import dataclasses
+import json
+import pathlib
 import sys
+import types
+import typing
+from typing import Any
 
 import tyro
 
@@ -40,3 +46,26 @@ def _take_preset(arguments: list[str]) -> str:
             arguments.pop(place)
             return arguments.pop(place)
     return next(iter(PRESETS))
+
+
+def saved_config(folder: pathlib.Path) -> RunConfig:
+    """The settings that a run wrote down when it began."""
+    file = folder / 'config.json'
+    try:
+        return _settings(RunConfig, json.loads(file.read_text(encoding='utf-8')))
+    except (OSError, ValueError, KeyError) as error:
+        raise Refusal(f'{file} holds no settings of a run: {error}') from error
+
+
+def _settings(kind: Any, saved: Any) -> Any:
+    """The value of type `kind` that `results.plain` turned into `saved`."""
+    inner = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        kinds = typing.get_type_hints(kind)
+        return kind(**{name: _settings(kinds[name], value) for name, value in saved.items()})
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return None if saved is None else _settings(inner[0], saved)
+    if typing.get_origin(kind) is tuple:
+        each = inner[:1] * len(saved) if inner[1:] == (...,) else inner
+        return tuple(_settings(one, value) for one, value in zip(each, saved, strict=True))
+    return pathlib.Path(saved) if kind is pathlib.Path else saved
