@@ -12,6 +12,9 @@ SHAPE = Shape(layers=1, embed=8, heads=4, kv_heads=2, head_dim=6, hidden=8, voca
 CONTEXT = 24
 
 
+write, attend = jax.jit(kv_cache.write), jax.jit(kv_cache.attend)
+
+
 def empty(rows, context=CONTEXT):
     return kv_cache.init(SHAPE, rows, context)[0]
 
@@ -28,7 +31,7 @@ def heads(rows, width, seed=0):
 
 def whole(rows, width):
     """Attention without a cache."""
-    return transformer.causal()(None, *heads(rows, width))[0]
+    return jax.jit(lambda *x: transformer.causal()(None, *x)[0])(*heads(rows, width))
 
 
 def in_blocks(rows, width, block, context=CONTEXT):
@@ -37,8 +40,8 @@ def in_blocks(rows, width, block, context=CONTEXT):
     for start in range(0, width, block):
         part = slice(start, min(start + block, width))
         position = jnp.broadcast_to(jnp.arange(width)[part], (rows, len(range(width)[part])))
-        past = kv_cache.write(past, key[:, part], value[:, part], position)
-        parts.append(kv_cache.attend(past, query[:, part], position))
+        past = write(past, key[:, part], value[:, part], position)
+        parts.append(attend(past, query[:, part], position))
     return jnp.concatenate(parts, axis=1)
 
 
@@ -56,10 +59,10 @@ def test_how_much_the_cache_can_hold_changes_nothing(context):
 def test_a_cache_grows_and_forgets_nothing():
     query, key, value = heads(2, 7)
     place = jnp.broadcast_to(jnp.arange(7), (2, 7))
-    past = kv_cache.write(empty(2, 7), key, value, place)
+    past = write(empty(2, 7), key, value, place)
     (grown,) = kv_cache.grow((past,), 16)
     assert kv_cache.width((past,)) == 7 and kv_cache.width((grown,)) == 16
-    np.testing.assert_allclose(kv_cache.attend(grown, query, place), whole(2, 7), atol=1e-5)
+    np.testing.assert_allclose(attend(grown, query, place), whole(2, 7), atol=1e-5)
 
 
 def test_rows_stand_at_positions_of_their_own():
@@ -67,25 +70,25 @@ def test_rows_stand_at_positions_of_their_own():
     query, key, value = heads(3, 16)
     past, length = empty(3), jnp.arange(3) * 5
     place = jnp.broadcast_to(jnp.arange(16), (3, 16))
-    past = kv_cache.write(past, key, value, jnp.where(place <= length[:, None], place, CONTEXT))
+    past = write(past, key, value, jnp.where(place <= length[:, None], place, CONTEXT))
     asked = query[jnp.arange(3), length][:, None]
-    found = kv_cache.attend(past, asked, length[:, None])[:, 0]
+    found = attend(past, asked, length[:, None])[:, 0]
     np.testing.assert_allclose(found, whole(3, 16)[jnp.arange(3), length], atol=1e-5)
 
 
 def test_the_position_out_of_range_writes_nowhere():
     _, key, value = heads(2, 3)
-    before = kv_cache.write(empty(2), key, value, jnp.asarray([[0, 1, 2], [5, 6, CONTEXT - 1]]))
-    after = kv_cache.write(before, key + 1, value + 1, jnp.full((2, 3), CONTEXT))
+    before = write(empty(2), key, value, jnp.asarray([[0, 1, 2], [5, 6, CONTEXT - 1]]))
+    after = write(before, key + 1, value + 1, jnp.full((2, 3), CONTEXT))
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
 def test_what_stands_behind_is_not_seen():
     query, key, value = heads(2, 7)
     place = jnp.broadcast_to(jnp.arange(7), (2, 7))
-    past = kv_cache.write(empty(2), key, value, place)
-    spoiled = kv_cache.write(past, key + 9, value + 9, place + 7)
-    found = [kv_cache.attend(cache, query, place) for cache in (past, spoiled)]
+    past = write(empty(2), key, value, place)
+    spoiled = write(past, key + 9, value + 9, place + 7)
+    found = [attend(cache, query, place) for cache in (past, spoiled)]
     np.testing.assert_allclose(*found, atol=1e-6)
 
 

@@ -17,7 +17,7 @@ SHAPE = Shape(layers=1, embed=16, heads=4, kv_heads=2, head_dim=4, hidden=24, vo
 
 @functools.cache
 def params():
-    made = transformer.init_params(SHAPE, jax.random.key(0))
+    made = jax.jit(transformer.init_params, static_argnums=0)(SHAPE, jax.random.key(0))
     return jax.tree.map(lambda leaf: leaf * 12 if leaf.ndim > 1 else leaf, made)
 
 

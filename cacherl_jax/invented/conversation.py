@@ -126,7 +126,7 @@ def drill(rng):
     ]
     messages = []
     for _ in range(rng.randint(3, 7)):
-        subject = (made_up_name if rng.random() < 0.7 else value)(rng)
+        subject = str((made_up_name if rng.random() < 0.7 else value)(rng))
         place, found = rng.randrange(len(wanted)), value(rng)
         asked = rng.choice((f'The {wanted[place]} of {subject}?', f'{subject}: {wanted[place]}'))
         messages += [
