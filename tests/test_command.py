@@ -1,0 +1,162 @@
+"""Laws of the commands: settings make the trip to disk and back, mistakes end with one message."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from cacherl_jax.compose.command import read_config, saved_config
+from cacherl_jax.config import PRESETS
+from cacherl_jax.run.refusal import Refusal
+from cacherl_jax.run.results import plain
+from experiments import evaluate, sweep, train
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run_of(folder, config=PRESETS['small'], finished=True):
+    """What train.py leaves behind, as far as evaluate looks at it."""
+    (folder / ('policy' if finished else 'checkpoints')).mkdir(parents=True)
+    (folder / 'config.json').write_text(json.dumps(plain(config)))
+    return folder
+
+
+def settings(model, **others):
+    return evaluate.EvaluateSettings(model=str(model), **others)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [
+        (['--preset', 'tiny'], 'tiny'),
+        (['--preset'], 'needs a name'),
+        (['--learning-rat', '1'], 'learning-rat'),
+        (['--seed', 'one'], 'one'),
+        (['--decode.context-tokens', '5000'], 'context_tokens'),
+        (['--model', 'no/such/folder'], 'no/such/folder'),
+    ],
+)
+def test_a_mistake_ends_with_one_message_and_code_2(arguments, words, monkeypatch, capfd, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'argv', ['train.py', *arguments])
+    with pytest.raises(SystemExit) as end:
+        train.main()
+    said = capfd.readouterr()
+    assert end.value.code == 2 and words in said.out + said.err
+    assert 'Traceback' not in said.out + said.err and not list(tmp_path.iterdir())
+
+
+def test_the_script_itself_ends_so():
+    command = [sys.executable, ROOT / 'experiments' / 'train.py', '--preset', 'tiny']
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {'PYTHONPATH': str(ROOT)},
+    )
+    assert done.returncode == 2 and done.stderr.startswith("refused: no preset 'tiny'")
+    assert done.stderr.endswith(f'Allowed: {", ".join(PRESETS)}\n')
+
+
+@pytest.mark.parametrize('preset', list(PRESETS))
+def test_settings_read_from_a_run_are_those_it_began_with(preset, tmp_path):
+    config = dataclasses.replace(PRESETS[preset], seed=7)
+    assert saved_config(run_of(tmp_path / 'run', config)) == config
+
+
+def test_a_folder_without_settings_is_refused(tmp_path):
+    with pytest.raises(Refusal, match='holds no settings of a run'):
+        saved_config(tmp_path)
+
+
+def test_a_setting_is_given_by_name_over_a_preset():
+    config = read_config('', ['--preset=smollm2-bfcl', '--mix.share.start', '0.25'])
+    assert config.mix.share.start == 0.25 and config.model == 'smollm2'
+
+
+def test_a_run_is_evaluated_with_its_own_sizes(tmp_path):
+    run = run_of(tmp_path / 'run', PRESETS['smollm2-bfcl'])
+    config = evaluate.config_of(settings(run, levels=(2,), seed=3))
+    assert config.decode == PRESETS['smollm2-bfcl'].decode and config.model == str(run / 'policy')
+    assert config.curriculum.suites == ('bfcl',) and config.curriculum.levels == (2,)
+
+
+def test_an_unfinished_run_is_not_evaluated(tmp_path):
+    with pytest.raises(Refusal, match='not finished'):
+        evaluate.config_of(settings(run_of(tmp_path / 'run', finished=False)))
+
+
+def test_a_cache_is_a_runs_cache(tmp_path):
+    asked = settings(run_of(tmp_path / 'run'), cache='all')
+    with pytest.raises(Refusal, match='there is no'), evaluate.sessions(asked, PRESETS['small']):
+        pass
+
+
+def test_a_table_has_each_suite_and_its_levels():
+    part = {'tasks': 4, 'success': 0.5, 'success_wilson': (0.15, 0.85), 'pass_at_2': 0.8}
+    part |= {'turns': 3.0, 'calls': None, 'tier_mix': dict.fromkeys(evaluate.TIERS, 0.2)}
+    columns, rows = evaluate.table({'trip': part | {'levels': {'1': part, '2': part}}}, 2)
+    assert [row[:2] for row in rows] == [['trip', 'all'], ['trip', '1'], ['trip', '2']]
+    assert rows[0][4:6] == ['0.15–0.85', 0.8] and len(columns) == len(rows[0])
+
+
+GRID = sweep.SweepSettings(
+    vary=(('seed', '0', '1'), ('suites', 'a', 'a,b')), out=pathlib.Path('out')
+)
+
+
+def test_a_grid_has_a_job_for_each_combination():
+    found = sweep.jobs(GRID, ['--steps', '2'])
+    assert [tuple(job.point.values()) for job in found] == [
+        ('0', 'a'), ('0', 'a,b'), ('1', 'a'), ('1', 'a,b'),
+    ]  # fmt: skip
+    assert found[1].command[2:-1] == (
+        '--steps', '2', '--seed', '0', '--suites', 'a', 'b', '--run-dir',
+    )  # fmt: skip
+    assert len({job.folder for job in found}) == 4
+
+
+def test_a_grid_of_nothing_is_one_run():
+    (job,) = sweep.jobs(sweep.SweepSettings(), [])
+    assert job.folder == pathlib.Path('runs/sweep/run')
+
+
+@pytest.mark.parametrize('vary', [(('seed',),), (('seed', '1', '1'),), (('a', '1'), ('a', '2'))])
+def test_a_setting_varies_once_and_over_different_values(vary):
+    with pytest.raises(ValueError, match='vary needs'):
+        sweep.SweepSettings(vary=vary)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    job = sweep.Job(point={}, folder=tmp_path, command=('no-such-program',))
+    job.result.write_text('{}')
+    sweep.run(job)
+    ended = dataclasses.replace(job, folder=tmp_path / 'other', command=(sys.executable, '-c', ''))
+    with pytest.raises(Refusal, match='without a result'):
+        sweep.run(ended)
+
+
+def test_seeds_are_summed_up_as_mean_and_range():
+    points = [{'seed': s, 'share': share} for s in '012' for share in ('0', '0.3')]
+    numbers = [{'final mean': value} for value in (0.1, 0.5, 0.2, 0.5, 0.6, 0.8)]
+    plain_grpo, cached = sweep.summary(points, numbers)
+    assert plain_grpo['settings'] == {'share': '0'} and plain_grpo['runs'] == 3
+    assert plain_grpo['final mean'] == pytest.approx([0.3, 0.1, 0.6])
+    columns, rows = sweep.cells([plain_grpo, cached])
+    assert columns == ['share', 'runs', 'final mean']
+    assert rows[1] == ['0.3', '3', '0.600 (0.500 to 0.800)']
+    assert sweep.markdown(columns, rows).splitlines()[2].startswith('| 0 | 3 | 0.300')
+    assert sweep.comma_separated(points, numbers).splitlines()[1] == '0,0,0.1'
+
+
+def test_numbers_of_a_result_are_success_by_suite_and_stage():
+    stages = {'supervised': {'success': 0.25}, 'final': {'success': 0.5}}
+    better = {'supervised': {'success': 0.75}, 'final': {'success': 1.0}}
+    found = sweep.numbers_of({'suites': {'trip': stages, 'research': better}, 'seconds': 9.0})
+    assert found['final trip'] == 0.5 and found['supervised mean'] == 0.5
+    assert found['final mean'] == 0.75 and found['seconds'] == 9.0
