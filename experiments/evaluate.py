@@ -28,8 +28,6 @@ from cacherl_jax.run.terminal import print_table
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tools.execute import live_sessions
 
-TIERS = ('live', 'exact', 'fuzzy', 'best_effort', 'miss')
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
@@ -98,15 +96,21 @@ def sessions(settings: EvaluateSettings, config: RunConfig) -> Iterator:
 
 def table(suites: Mapping[str, Mapping[str, Any]], samples: int) -> tuple[list, list[list]]:
     """Columns and rows: each suite, then its levels; the interval is Wilson's, over tasks."""
-    columns = ['suite', 'level', 'tasks', 'success', '95%', f'pass@{samples}', 'turns', 'calls']
+    columns = ['suite', 'tasks', 'success', '95%', f'pass@{samples}', 'turns', 'calls', 'answers']
     rows = []
     for suite, numbers in suites.items():
-        for level, part in {'all': numbers, **numbers['levels']}.items():
+        levels = {f'{suite}, level {level}': part for level, part in numbers['levels'].items()}
+        for name, part in ({suite: numbers} | levels).items():
             low, high = part['success_wilson']
-            row = [suite, level, part['tasks'], part['success'], f'{low:.2f}–{high:.2f}']
+            row = [name, part['tasks'], part['success'], f'{low:.2f}–{high:.2f}']
             row += [part[f'pass_at_{samples}'], part['turns'], part['calls']]
-            rows.append(row + [f'{part["tier_mix"][tier]:.1%}' for tier in TIERS])
-    return [*columns, *(tier.replace('_', ' ') for tier in TIERS)], rows
+            rows.append([*row, answers(part['tier_mix'])])
+    return columns, rows
+
+
+def answers(shares: Mapping[str, float]) -> str:
+    """Where answers came from, as far as any did."""
+    return ', '.join(f'{tier} {share:.0%}' for tier, share in shares.items() if share)
 
 
 def evaluate(settings: EvaluateSettings) -> dict[str, Any]:

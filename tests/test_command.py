@@ -99,10 +99,11 @@ def test_a_cache_is_a_runs_cache(tmp_path):
 
 def test_a_table_has_each_suite_and_its_levels():
     part = {'tasks': 4, 'success': 0.5, 'success_wilson': (0.15, 0.85), 'pass_at_2': 0.8}
-    part |= {'turns': 3.0, 'calls': None, 'tier_mix': dict.fromkeys(evaluate.TIERS, 0.2)}
+    part |= {'turns': 3.0, 'calls': None, 'tier_mix': {'live': 0.0, 'exact': 0.75, 'miss': 0.25}}
     columns, rows = evaluate.table({'trip': part | {'levels': {'1': part, '2': part}}}, 2)
-    assert [row[:2] for row in rows] == [['trip', 'all'], ['trip', '1'], ['trip', '2']]
-    assert rows[0][4:6] == ['0.15–0.85', 0.8] and len(columns) == len(rows[0])
+    assert [row[0] for row in rows] == ['trip', 'trip, level 1', 'trip, level 2']
+    assert rows[0][3:5] == ['0.15–0.85', 0.8] and len(columns) == len(rows[0])
+    assert rows[0][-1] == 'exact 75%, miss 25%'
 
 
 GRID = sweep.SweepSettings(
