@@ -74,7 +74,9 @@ class RunConfig:
     mesh: MeshSettings = MeshSettings()
     curriculum: CurriculumSettings = CurriculumSettings(tasks=32, order='uniform')
     bfcl: BfclSettings = BfclSettings()
-    supervised: SupervisedSettings = SupervisedSettings()
+    supervised: SupervisedSettings = SupervisedSettings(
+        demonstrations=96, general=64, epochs=1, rows=8
+    )
     collection: CollectionSettings = CollectionSettings()
     execute: ExecuteSettings = ExecuteSettings()
     tool_cache: ToolCacheSettings = ToolCacheSettings(mode='replay')
@@ -147,7 +149,9 @@ SMOLLM2_BFCL = dataclasses.replace(
     checkpoint_steps=1,
     curriculum=CurriculumSettings(suites=('bfcl',), levels=(1,), tasks=24, order='uniform'),
     bfcl=BfclSettings(distractor_tools=2),
-    supervised=SupervisedSettings(demonstrations=24, epochs=1, rows=4, learning_rate=5e-5),
+    supervised=SupervisedSettings(
+        demonstrations=24, epochs=1, rows=4, optimizer='adamw', learning_rate=5e-5
+    ),
     collection=CollectionSettings(samples=0),
     decode=DecodeSettings(
         slots=4, context_tokens=1536, turn_tokens=96, episode_tokens=400,

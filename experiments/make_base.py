@@ -17,7 +17,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import tokenizers
 import transformers
 import tyro
@@ -29,6 +28,7 @@ from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.weights import save_policy
+from cacherl_jax.supervised.update import muon
 
 MARKERS = (
     '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
@@ -133,29 +133,6 @@ def loss(params, shape, tokens, weight, segment):
     return -jnp.sum(chosen * kept) / jnp.sum(kept), (own, right)
 
 
-def make_optimizer(params):
-    """Muon for the blocks' matrices, Adam for embedding and norms, at a rate of 1 to be scaled."""
-    axes = optax.contrib.MuonDimensionNumbers
-    named = {
-        'query': axes((0,), (1, 2)), 'key': axes((0,), (1, 2)), 'value': axes((0,), (1, 2)),
-        'output': axes((0, 1), (2,)),
-        'gate': axes((0,), (1,)), 'up': axes((0,), (1,)), 'down': axes((0,), (1,)),
-    }  # fmt: skip
-    numbers = jax.tree.map(lambda _: None, params)
-    numbers['layers'] = tuple(
-        {name: named.get(name) for name in layer} for layer in params['layers']
-    )
-    return optax.chain(
-        optax.clip_by_global_norm(1.0),
-        optax.contrib.muon(
-            1.0,
-            adam_learning_rate=0.2,
-            muon_weight_dimension_numbers=numbers,
-            weight_decay=0.01,
-        ),
-    )
-
-
 def main(settings: Settings) -> None:
     """Train until the time is up, then write the folder."""
     if not settings.resume:
@@ -172,7 +149,7 @@ def main(settings: Settings) -> None:
     params = transformer.init_params(shape, keys.stream(keys.root(settings.seed), 'base'))
     print(f'{sum(x.size for x in jax.tree.leaves(params)):,} parameters')
     begun = time.time()
-    optimizer = make_optimizer(params)
+    optimizer = muon(lambda step: 1.0, weight_decay=0.01)  # scaled by the loop below
     state = optimizer.init(params)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,8 @@ class SupervisedSettings:
     general: int = 0  # invented conversations learned beside them, so that nothing is forgotten
     epochs: int = 4  # passes over them
     rows: int = 16  # demonstrations a step
-    learning_rate: float = 1e-3  # at its height; it warms up and falls to a tenth
+    optimizer: Literal['muon', 'adamw'] = 'muon'  # muon learns small models in far fewer steps
+    learning_rate: float = 0.01  # at its height; it warms up and falls to a tenth
     weight_decay: float = 0.01
 
     def __post_init__(self):
@@ -40,17 +42,45 @@ class SupervisedSettings:
 
 
 def supervised_optimizer(settings: SupervisedSettings, steps: int) -> optax.GradientTransformation:
-    """AdamW with clipping at norm 1, a warm-up of a tenth of the steps and a cosine after it."""
-    rate = optax.warmup_cosine_decay_schedule(
-        0.1 * settings.learning_rate,
-        settings.learning_rate,
-        max(1, steps // 10),
-        max(2, steps),
-        0.1 * settings.learning_rate,
-    )
+    """Clipping at norm 1, a warm-up of a tenth of the steps and a cosine after it."""
+    low, high = 0.1 * settings.learning_rate, settings.learning_rate
+    rate = optax.warmup_cosine_decay_schedule(low, high, max(1, steps // 10), max(2, steps), low)
+    if settings.optimizer == 'muon':
+        return muon(rate, settings.weight_decay)
+    step = optax.adamw(rate, b2=0.98, weight_decay=settings.weight_decay)
+    return optax.chain(optax.clip_by_global_norm(1.0), step)
+
+
+MATRICES = {  # which axes of a leaf go in and which come out; all other leaves are no matrices
+    'query': ((0,), (1, 2)),
+    'key': ((0,), (1, 2)),
+    'value': ((0,), (1, 2)),
+    'output': ((0, 1), (2,)),
+    'gate': ((0,), (1,)),
+    'up': ((0,), (1,)),
+    'down': ((0,), (1,)),
+}
+
+
+def muon(rate: Callable, weight_decay: float) -> optax.GradientTransformation:
+    """Orthogonalised steps for the matrices of the layers (kellerjordan.github.io/posts/muon),
+    Adam at a fifth of the rate for embedding, head and norms."""
+
+    def dimensions(params):
+        def of(path, _):
+            axes = MATRICES.get(path[-1].key)
+            return axes and optax.contrib.MuonDimensionNumbers(*axes)
+
+        return jax.tree_util.tree_map_with_path(of, params)
+
     return optax.chain(
         optax.clip_by_global_norm(1.0),
-        optax.adamw(rate, b2=0.98, weight_decay=settings.weight_decay),
+        optax.contrib.muon(
+            rate,
+            adam_learning_rate=lambda step: 0.2 * rate(step),
+            muon_weight_dimension_numbers=dimensions,
+            weight_decay=weight_decay,
+        ),
     )
 
 

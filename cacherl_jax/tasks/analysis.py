@@ -32,10 +32,17 @@ _NAMES = invent(
 TABLES = {'train': _NAMES[:500], 'validation': _NAMES[500:700], 'test': _NAMES[700:1000]}
 VALUES = {'train': _NAMES[1000:1600], 'validation': _NAMES[1600:1900], 'test': _NAMES[1900:2300]}
 COLUMNS = {  # two columns of words and one of numbers
-    'train': (('area', 'item', 'units'), ('shop', 'color', 'price'), ('team', 'game', 'points')),
+    'train': (
+        ('area', 'item', 'units'), ('shop', 'color', 'price'), ('team', 'game', 'points'),
+        ('city', 'food', 'cost'), ('road', 'car', 'speed'), ('lake', 'fish', 'count'),
+        ('room', 'lamp', 'power'), ('class', 'book', 'pages'), ('tree', 'bird', 'height'),
+        ('hotel', 'guest', 'nights'), ('plant', 'metal', 'grams'), ('school', 'sport', 'medals'),
+        ('band', 'song', 'plays'), ('street', 'house', 'rent'), ('park', 'gate', 'visits'),
+        ('river', 'boat', 'length'), ('desk', 'pen', 'hours'), ('club', 'dance', 'score'),
+    ),
     'validation': (('farm', 'crop', 'tons'), ('line', 'stop', 'riders')),
     'test': (('ward', 'drug', 'doses'), ('port', 'ship', 'weight')),
-}
+}  # fmt: skip
 MONTHS = ('may', 'june', 'july', 'march', 'april')
 SUFFIXES = ('_name', '_list', '_of_day', '_here')
 ONE_FIGURE = (
