@@ -21,6 +21,7 @@ from cacherl_jax.invented.messages import (
     tool_name,
     user,
 )
+from cacherl_jax.invented.skills import editions, slots
 from cacherl_jax.invented.words import (
     ADJECTIVES,
     NOUNS,
@@ -165,7 +166,7 @@ def echo(rng):
 
 KINDS = (
     (chain, 6), (branch, 3), (choose, 3), (several, 2), (correct, 2), (largest, 2), (session, 2),
-    (both, 2), (respell, 1), (forks, 2), (facts, 1), (echo, 1),
+    (both, 2), (respell, 1), (forks, 2), (facts, 1), (echo, 1), (slots, 6), (editions, 5),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

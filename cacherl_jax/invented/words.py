@@ -111,7 +111,8 @@ def phrase(rng: random.Random) -> str:
 def value(rng: random.Random):
     """Anything a field may hold."""
     make = rng.choice((made_up_name, made_up_name, made_up_id, number, quantity, phrase))
-    return make(rng)
+    made = make(rng)
+    return made.lower() if isinstance(made, str) and rng.random() < 0.2 else made
 
 
 def distinct(rng, make, count):

@@ -1,0 +1,139 @@
+"""Conversations that train a skill each: finding what a request names, choosing by name and year."""
+
+from cacherl_jax.invented.messages import (
+    asks,
+    calls,
+    describe,
+    distractors,
+    noisy,
+    returns,
+    says,
+    tool,
+    tool_name,
+    user,
+)
+from cacherl_jax.invented.words import (
+    NOUNS,
+    SUFFIXES,
+    distinct,
+    made_up_id,
+    made_up_name,
+    number,
+    phrase,
+    quantity,
+)
+
+OPERATIONS = ('total', 'mean', 'peak', 'lowest', 'count', 'range')
+ONE = (
+    'Take {thing} {name}, only {kind} {value}, and work out the {how} {number}.',
+    '{how} {number} please: {thing} {name}, {kind} = {value}.',
+    'From {name}, a {thing}, I want {number}, {how}, wherever the {kind} reads {value}.',
+    'Of all {kind} {value} within the {thing} {name}: {how} {number}.',
+    'Say the {how} over every {number} whose {kind} equals {value}; see {name}.',
+    'My {thing} is {name}. Keep {value} among its {kind} entries; {how} {number}?',
+    '{kind} {value}, {thing} {name}: how about {number}, as {how}?',
+    'The {number} of {name}, {how}, but nothing except {value} as {kind}.',
+)
+BEST = (
+    'With {value} as the {kind}, name the best {group} by {number}, {thing} {name}.',
+    'Rank each {group} of {name} by {number}, just {kind} {value}. Who wins?',
+    '{thing} {name}, {kind} {value}: the winning {group}, judged by {number}?',
+    'By {number}, what {group} beats the others in {name} once {kind} equals {value}?',
+    'Look at {value} only, a {kind} of {name}. Its strongest {group} by {number}?',
+    'Strongest {group} in {thing} {name}, {number} decides, {kind} must be {value}.',
+)
+
+
+def plain_word(rng) -> str:
+    """A made-up word in small letters."""
+    return made_up_name(rng).split()[0].lower()
+
+
+def slots(rng):
+    """A request names several things in any order; every call takes the ones that belong to it."""
+    thing, kind, group, measured = rng.sample(NOUNS, 4)
+    key, entry, field, mode = rng.sample(NOUNS, 4)
+    names = distinct(rng, tool_name, 5)
+    make = plain_word if rng.random() < 0.7 else made_up_name
+    name, kept, winner = distinct(rng, make, 3)
+    how, best = rng.choice(OPERATIONS), rng.random() < 0.5
+    said = {'thing': thing, 'name': name, 'kind': kind, 'value': kept, 'number': measured}
+    request = rng.choice(BEST if best else ONE).format(**said, group=group, how=how)
+    tools = [
+        tool(rng, names[0], [thing], f'Open a {thing}.'),
+        tool(rng, names[1], [field, entry], f'Keep one {entry} of a {field}.'),
+        tool(rng, names[2], [field], f'Split by a {field}.'),
+        tool(rng, names[3], [mode, field], f'Work out a {field}.'),
+        tool(rng, names[4], [field], f'Winner by a {field}.'),
+    ]
+    messages = [user(request)]
+    real = dict.fromkeys((kind, group, measured))
+    ending = rng.choice(('', '', f'_{rng.choice(NOUNS)}'))
+    real = {word: word + ending for word in real}
+    messages += [asks(names[0], **{thing: name}), returns({key: rng.randint(2, 60)})]
+    if ending:
+        listed = rng.sample(sorted(real.values()), 3)
+        messages += [asks(names[1], **{field: kind, entry: kept})]
+        messages += [returns({'error': f'no {field} {kind}; {field}s: {", ".join(listed)}'})]
+    messages += [asks(names[1], **{field: real[kind], entry: kept})]
+    messages += [returns({key: rng.randint(1, 40)})]
+    figure = number(rng)
+    if best:
+        messages += [
+            asks(names[2], **{field: real[group]}),
+            returns({f'{key}s': rng.randint(2, 9)}),
+        ]
+        messages += [asks(names[4], **{field: real[measured]})]
+        messages += [returns({'first': winner, 'value': figure})]
+        messages += [says(f'The best {group} is {winner} at {figure}.')]
+    else:
+        messages += [asks(names[3], **{mode: how, field: real[measured]})]
+        messages += [returns({how: figure})]
+        messages += [says(f'The {how} {measured} comes to {figure}.')]
+    return tools + distractors(rng, rng.randint(0, 1)), messages
+
+
+def editions(rng):
+    """Names that differ in a word or a year: the one that was asked for is opened, or its double."""
+    kind, inside, field, other = rng.sample(NOUNS, 4)
+    names = distinct(rng, tool_name, 5)
+    family = made_up_name(rng).split()[0]
+    first, second = (f'{family} {suffix}' for suffix in rng.sample(SUFFIXES, 2))
+    subject = rng.choice((family, first))
+    year = rng.randint(1990, 2035)
+    lines = [f'{subject} {kind} {year}', f'{subject} {kind} {year + rng.choice((-1, 1))}']
+    lines += [f'{second} {kind} {year}'] if subject == first else []
+    ids = sorted(distinct(rng, made_up_id, len(lines)))
+    order = rng.sample(range(len(lines)), len(lines))
+    listing = {ids[place]: lines[place] for place in order}
+    opened, wanted, found, summary = ids[0], rng.choice(NOUNS), quantity(rng), phrase(rng)
+    request = rng.choice(
+        (
+            f'{subject}, {kind} {year}: its {wanted} and the {other}?',
+            f'From the {year} {kind} by {subject} read the {wanted}, and say the {other}.',
+            f'{wanted} as of {year}, {subject}; the {other} as well.',
+        )
+    )
+    handle = made_up_id(rng)
+    tools = [
+        tool(rng, names[0], ['words'], f'Find a {kind}.'),
+        tool(rng, names[1], [kind], f'Open a {kind}.'),
+        tool(rng, names[2], [inside, field], f'Read a {field} of a {inside}.'),
+        tool(rng, names[3], [inside], describe(rng, inside, other)),
+        tool(rng, names[4], [kind], f'Double of a missing {kind}.'),
+    ]
+    messages = [user(request), asks(names[0], words=f'{subject} {year}'), returns(listing)]
+    messages += [asks(names[1], **{kind: opened})]
+    if rng.random() < 0.4:
+        double = made_up_id(rng)
+        messages += [returns({'error': 'unavailable', 'message': f'Unavailable: {opened}'})]
+        messages += [asks(names[4], **{kind: opened}), returns({'double': double})]
+        messages += [asks(names[1], **{kind: double})]
+    messages += [
+        returns({inside: handle}),
+        calls((names[2], {inside: handle, field: wanted}), (names[3], {inside: handle})),
+        returns(noisy(rng, {wanted: found})),
+        returns({other: summary}),
+        says(f'{subject} {year} {wanted}: {found}. {summary}'),
+    ]
+    return tools, messages
