@@ -27,7 +27,7 @@ from cacherl_jax.invented.conversation import conversation
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
-from cacherl_jax.policy.weights import save_policy
+from cacherl_jax.policy.weights import load_policy, save_policy
 from cacherl_jax.supervised.update import muon
 
 MARKERS = (
@@ -54,7 +54,7 @@ class Settings:
     other_weight: float = 0.2  # loss on tokens that the assistant did not write
     dense: float = 0.0  # share of conversations that are little more than copying
     seed: int = 0
-    resume: bool = False  # go on from the checkpoint in the folder
+    resume: bool = False  # go on from the checkpoint, or from the weights where there is none
 
 
 def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokenizer:
@@ -162,14 +162,17 @@ def main(settings: Settings) -> None:
         return params, state, (total, own, right)
 
     step, seen = 0, []
-    checkpoint = settings.folder / 'pretrain.npz'
-    if settings.resume:
+    # Beside the folder, which an export replaces whole.
+    checkpoint = settings.folder.with_name(f'{settings.folder.name}-training.npz')
+    if settings.resume and checkpoint.exists():
         saved = np.load(checkpoint)
         leaves, tree = jax.tree.flatten((params, state))
-        params, state = jax.tree.unflatten(
-            tree, [jnp.asarray(saved[f'leaf{i}']) for i in range(len(leaves))]
-        )
+        found = [jnp.asarray(saved[f'leaf{i}']) for i in range(len(leaves))]
+        params, state = jax.tree.unflatten(tree, found)
         step = int(saved['step'])
+    elif settings.resume:
+        _, params, _ = load_policy(settings.folder)
+        state = optimizer.init(params)
     while (done := (time.time() - begun) / (60 * settings.minutes)) < 1:
         warm = min(1.0, (step + 1) / 50)
         scale = settings.learning_rate * warm * min(1.0, (1 - done) / settings.decay)

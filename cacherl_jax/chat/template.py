@@ -5,7 +5,9 @@ puts behind it.  `prove` shows at start-up that this equals rendering the whole,
 """
 
 import dataclasses
+import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,9 +36,24 @@ class Chat:
 
     def render(self, messages: Sequence[Message], tools=(), header: bool = False) -> str:
         """The template's text; `header` adds the opening of an assistant turn."""
+        messages = [self._harmless(message) for message in messages]
         return self.tokenizer.apply_chat_template(
-            list(messages), tools=list(tools) or None, add_generation_prompt=header, tokenize=False
+            messages, tools=list(tools) or None, add_generation_prompt=header, tokenize=False
         )
+
+    def _harmless(self, message: Message) -> Message:
+        """Markers in what users and tools say are broken by a space: text cannot forge a turn."""
+        text = message.get('content')
+        if message['role'] not in ('user', 'tool') or not text or not self._marker.search(text):
+            return message
+        broken = self._marker.sub(lambda found: f'{found[0][0]} {found[0][1:]}', text)
+        return {**message, 'content': broken}
+
+    @functools.cached_property
+    def _marker(self) -> re.Pattern:
+        """The strings that the tokenizer reads as one token of their own."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return re.compile('|'.join(re.escape(str(token)) for token in added) or r'(?!)')
 
     def encode(self, text: str) -> list[int]:
         """Ids of template text, with no special token added."""

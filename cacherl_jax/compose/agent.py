@@ -72,7 +72,7 @@ def load_agent(config: RunConfig) -> Agent:
             file = config.chat_template if own else BASE / 'chat_template.jinja'
             tokenizer.chat_template = pathlib.Path(file).read_text(encoding='utf-8')
         chat = Chat(tokenizer=tokenizer, end_ids=tuple(generation.stop_ids))
-        prove(chat)
+        prove(chat, thinking=True)
     return Agent(
         shape=shape, params=shard_params(params, mesh), chat=chat, source=source, mesh=mesh
     )

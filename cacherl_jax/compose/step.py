@@ -93,6 +93,10 @@ def batch_of(
     rows = (mixed.group, mixed.fresh, mixed.counted)
     episode = group_advantage(mixed.reward, *rows, settings, running)
     turn = turn_advantage(padded(rewards.turn), padded(facts.played, False), *rows, settings)
+    # Turns of a group are compared with each other; where its episodes agree, none was better.
+    same_group = mixed.group[:, None] == mixed.group[None, :]
+    decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
+    turn = jnp.where(decided[:, None], turn, 0.0)
     answer = rewards.terms['final'] + rewards.terms['macro']
     if draw is not None:
         paid = draw.entries.reward * term_weights(weights)

@@ -1,4 +1,4 @@
-"""Conversations that train a skill each: finding what a request names, choosing by name and year."""
+"""Conversations that train one skill: finding what a request names, choosing by name and year."""
 
 from cacherl_jax.invented.messages import (
     asks,
@@ -94,7 +94,7 @@ def slots(rng):
 
 
 def editions(rng):
-    """Names that differ in a word or a year: the one that was asked for is opened, or its double."""
+    """Names that differ in a word or a year: the one asked for is opened, or its double."""
     kind, inside, field, other = rng.sample(NOUNS, 4)
     names = distinct(rng, tool_name, 5)
     family = made_up_name(rng).split()[0]

@@ -1,6 +1,6 @@
 """A list of tasks in a file: JSON Lines in, tasks out, so that runs are measured on the same ones.
 
-    {"suite": "trip", "split": "test", "level": 2, "number": 17}
+{"suite": "trip", "split": "test", "level": 2, "number": 17}
 """
 
 import json
