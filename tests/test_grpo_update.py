@@ -317,7 +317,8 @@ def test_nothing_sampled_is_refused_and_leaves_no_trace():
 
 
 def test_the_number_of_programs_is_the_number_of_widths(caplog):
-    settings = UpdateSettings(micro_rows=3, widths=(8, 16))
+    # A loss of its own: programs are shared by all updates with the same one.
+    settings = UpdateSettings(micro_rows=3, widths=(8, 16), loss=LossSettings(kl_weight=0.0123))
     update = make_update(bigram, optax.adam(0.1), settings)
     learner = update.init(jnp.zeros((VOCAB, VOCAB)))
     with jax.log_compiles():

