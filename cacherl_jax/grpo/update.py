@@ -102,7 +102,7 @@ class Programs(NamedTuple):
     cut: Callable  # (batch, rows, width) -> Batch [micro_row, width]
     accumulate: Callable  # (gradient, params, score, micro, divisors) -> (gradient, sums)
     begin: Callable  # (batch, planned) -> (divisors, facts)
-    add: Callable  # (sums, sums) -> sums
+    add_sums: Callable  # (sums, sums) -> sums
 
 
 @functools.cache
@@ -131,10 +131,10 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
         return denominators(batch, loss), batch_facts(batch)
 
     @jax.jit
-    def add(sums, measured):
+    def add_sums(sums, measured):
         return jax.tree.map(jnp.add, sums, measured)
 
-    return Programs(jax.jit(take, static_argnames='width'), accumulate, begin, add)
+    return Programs(jax.jit(take, static_argnames='width'), accumulate, begin, add_sums)
 
 
 def as_it_is(micro: Batch) -> Batch:
@@ -184,7 +184,7 @@ def make_update(
                 gradient, measured = run.accumulate(
                     gradient, learner.params, score, micro, divisors
                 )
-                sums = measured if sums is None else run.add(sums, measured)
+                sums = measured if sums is None else run.add_sums(sums, measured)
             learner, metrics = apply(learner, gradient, sums, divisors, facts)
             reports.append(metrics)
         return learner, _over_epochs(reports)
