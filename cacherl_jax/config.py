@@ -15,7 +15,7 @@ from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache.admission import AdmissionSettings
 from cacherl_jax.rollout_cache.buffer import BufferSettings
 from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
-from cacherl_jax.rollout_cache.mix import MixSettings
+from cacherl_jax.rollout_cache.mix import MixSettings, cached_rows
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.bfcl import BfclSettings
@@ -42,6 +42,11 @@ class EvaluationSettings:
         for name in ('unseen', 'seen', 'samples'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+        if self.samples > 1 and not self.sampling.temperature:
+            raise ValueError(
+                f'{self.samples} samples at temperature 0 are one and the same; '
+                'raise evaluation.sampling.temperature'
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +115,15 @@ class RunConfig:
                 f'facts.turns must be at least rollout.max_turns ({self.rollout.max_turns}), '
                 f'got {self.facts.turns}'
             )
+        self._check_sampling()
+        most = max(cached_rows(share, self.rows) for share in self.mix.share.values)
+        if most > self.buffer.capacity:
+            raise ValueError(
+                f'mix.share asks for up to {most} cached rows a step, buffer.capacity is '
+                f'{self.buffer.capacity}; lower one or raise the other'
+            )
+        if self.text_rows < 0:
+            raise ValueError(f'text_rows must be 0 or more, got {self.text_rows}')
         shares = self.mesh.data * self.mesh.fsdp
         for name, rows in (
             ('decode.slots', self.decode.slots),
@@ -119,6 +133,19 @@ class RunConfig:
                 raise ValueError(
                     f'{name} must be a multiple of mesh.data * mesh.fsdp ({shares}), got {rows}'
                 )
+
+    def _check_sampling(self):
+        """What RL samples from must be able to score every row of the update."""
+        if not self.sampling.temperature:
+            raise ValueError('sampling.temperature is 0: a group would be one episode, told often')
+        filters = dataclasses.replace(self.sampling, temperature=1.0) != SamplingSettings()
+        loss = self.update.loss
+        others = (max(self.mix.share.values), loss.kl_weight, loss.language_weight)
+        if filters and any(others):
+            raise ValueError(
+                'top_k, top_p, min_p and min_tokens give tokens of other policies probability 0; '
+                f'mix.share, kl_weight and language_weight must be 0 with them, got {others}'
+            )
 
     @property
     def rows(self) -> int:
@@ -134,7 +161,8 @@ SMALL = RunConfig(
     ),
     mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=30, shape='linear')),
     update=UpdateSettings(
-        widths=(512, 640, 768), loss=LossSettings(kl_weight=0.02, supervised_weight=0.2)
+        widths=(512, 640, 768),
+        loss=LossSettings(kl_weight=0.02, supervised_weight=0.2, language_weight=0.05),
     ),
 )
 
@@ -160,7 +188,9 @@ SMOLLM2_BFCL = dataclasses.replace(
     rollout=RolloutSettings(samples=4, max_turns=16),
     buffer=BufferSettings(minimum=4),
     update=UpdateSettings(
-        micro_rows=1, widths=(512, 768, 1024, 1536), loss=LossSettings(kl_weight=0.02)
+        micro_rows=1,
+        widths=(512, 768, 1024, 1536),
+        loss=LossSettings(kl_weight=0.02, supervised_weight=0.2),
     ),
     evaluation=EvaluationSettings(unseen=8, seen=4),
     tool_cache=ToolCacheSettings(mode='replay', tiers=TierSettings()),

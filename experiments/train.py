@@ -37,11 +37,14 @@ def train(config, run, advance):
         store, draw = run.draw_cached(store, groups, weights, step)
         mixed = mix(fresh, run.tasks_of(episodes), rewards.total, rewards.counted, draw, config.mix)
         reference = run.reference(fresh)
-        batch = batch_of(mixed, draw, rewards, facts, reference, weights, None, config.advantage)
+        running = run.running(standing, episodes, draw)
+        batch = batch_of(
+            mixed, draw, rewards, facts.played, facts.answer_turn, reference, weights, running,
+            config.advantage,
+        )  # fmt: skip
         text, lengths = run.text(step)
-        learner, learned = run.update(
-            learner, with_text(batch, text), run.lengths(fresh, draw) + lengths
-        )
+        batch, lengths = with_text(batch, text), run.lengths(mixed) + lengths
+        learner, learned = run.update(learner, batch, lengths)
         store = run.admit(store, fresh, groups, episodes, rewards, step)
         standing = run.observe(standing, episodes, rewards)
         numbers = run.write(

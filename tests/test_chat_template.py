@@ -90,7 +90,7 @@ def test_a_template_that_merges_results_into_the_turn_is_refused():
 
 
 def test_a_template_that_ends_turns_with_another_marker_is_refused():
-    with pytest.raises(TemplateError, match='not with the end id .*endoftext'):
+    with pytest.raises(TemplateError, match='not with an end id .*endoftext'):
         prove(chat(SHIPPED, '<|endoftext|>'))
 
 

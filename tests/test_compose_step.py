@@ -80,7 +80,9 @@ def batch(draw=None, settings=AdvantageSettings()):
     fresh, told = rows(6), jnp.full((6, TOKENS), -2.0)
     numbers = task_numbers(episodes())
     mixed = mix(fresh, numbers, rewards.total, rewards.counted, draw, MixSettings())
-    return batch_of(mixed, draw, rewards, facts, told, WEIGHTS, None, settings)
+    return batch_of(
+        mixed, draw, rewards, facts.played, facts.answer_turn, told, WEIGHTS, None, settings
+    )
 
 
 def test_forced_positions_have_no_advantage():

@@ -105,7 +105,7 @@ def test_the_running_baseline_is_the_mean_of_what_was_paid():
     paid = np.random.default_rng(0).random(7)
     known, unknown = source('sums', 1, 0), source('sums', 1, 1)
     standing = observe(Standing(), [(known, True, x) for x in paid], settings(forget=0))
-    mean, std, seen = running_baseline(standing, [known, unknown])
+    mean, std, seen = running_baseline(standing.tasks, [known.id, unknown.id])
     np.testing.assert_allclose([mean[0], std[0]], [paid.mean(), paid.std()], rtol=1e-5)
     assert seen.tolist() == [True, False]
 

@@ -83,18 +83,20 @@ class Chat:
         )
 
     @property
-    def end_text(self) -> str:
-        return self.decode(self.end_ids[:1])
+    def end_texts(self) -> list[str]:
+        """What ends an assistant turn, as text."""
+        return [self.decode([number]) for number in self.end_ids]
 
     def _turn_text(self, before, message):
         header = self.render(before, header=True)
         text = _after(header, self.render([*before, message]), 'an assistant turn')
-        if self.end_text not in text:
+        ends = [text.rindex(end) + len(end) for end in self.end_texts if end in text]
+        if not ends:
             raise TemplateError(
-                f'the template ends an assistant turn with {text[-20:]!r}, not with the end id '
-                f'{self.end_text!r}; give the end ids that the template writes'
+                f'the template ends an assistant turn with {text[-20:]!r}, not with an end id '
+                f'{self.end_texts}; give the end ids that the template writes in generation_config'
             )
-        return text[: text.rindex(self.end_text) + len(self.end_text)]
+        return text[: max(ends)]
 
     def _suffix_text(self, before, message, messages):
         spoken = self.render(before, header=True) + self._turn_text(before, message)

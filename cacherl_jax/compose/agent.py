@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jinja2
 import optax
 from jax.sharding import Mesh
 from jax.tree_util import Partial
@@ -54,7 +55,7 @@ def refused(allowed: str = '') -> Iterator[None]:
     """What a file or a setting is refused for is the user's to mend: one message, no trace."""
     try:
         yield
-    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ModuleNotFoundError, jinja2.TemplateError) as error:
         raise Refusal(str(error), allowed=allowed) from error
 
 

@@ -98,13 +98,14 @@ class RolloutCache:
 
     def draw(self, store, groups, weights, root, step):
         """Rows for this step by the share due, or None; returns are those of today's weights."""
+        store = self._rescore(store, term_weights(weights))
         wanted = cached_rows(self.config.mix.share.at(step), self.config.rows)
         if not wanted or not fetch(self.buffer.can_sample(store, step)):
             return store, None
-        store = self._rescore(store, term_weights(weights))
         tasks = jnp.asarray([keys.name_number(task.id) for task in groups], jnp.int32)
         # A row with a ratio is compared with its task's fresh rows; an example needs none.
-        weight = jnp.where(store.entries.has_behaviour, task_weight(store, tasks), 1.0)
+        example = 0.0 if self.config.mix.mode == 'behaviour' else 1.0
+        weight = jnp.where(store.entries.has_behaviour, task_weight(store, tasks), example)
         key = keys.stream(root, 'cached rows', step)
         return self.buffer.sample(store, key, weight, step, wanted)
 
@@ -121,9 +122,9 @@ class RolloutCache:
             if verdict.outcome is Outcome.ADMITTED:
                 keep[row] = True
                 self.pending.append(verdict.record)
-        store = self._acquaint(store, *task_success(groups, solved))
         entries = fresh_entries(fresh, episodes, rewards, step)
-        return self.buffer.add(store, entries, jnp.asarray(keep), step)
+        store = self.buffer.add(store, entries, jnp.asarray(keep), step)
+        return self._acquaint(store, *task_success(groups, solved))
 
     def save(self) -> dict[str, Any]:
         """Write what was admitted since the last checkpoint; returns what that must hold."""

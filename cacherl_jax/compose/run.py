@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -34,12 +35,14 @@ from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.evaluate.report import render_report
+from cacherl_jax.grpo.advantage import Running
+from cacherl_jax.grpo.loss import LEFT_OUT
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.policy.weights import save_policy
 from cacherl_jax.rewards.alarms import AlarmSettings, alarms
 from cacherl_jax.rewards.metrics import reward_metrics
-from cacherl_jax.rollout_cache.curriculum import Standing, observe
+from cacherl_jax.rollout_cache.curriculum import Standing, observe, running_baseline
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines, write_atomically
@@ -49,6 +52,7 @@ from cacherl_jax.run.results import plain, write_result
 from cacherl_jax.run.terminal import print_table
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
+ALARM_STEPS = 200  # how far back alarms look
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
 
 
@@ -84,7 +88,8 @@ class Run:
         }
         step, tree, records = self.checkpoints.restore(template)
         self._open_tool_cache()
-        if records['tool_cache_hash'] != self.tool_cache.content_hash:
+        frozen = self.config.tool_cache.mode == 'replay'
+        if frozen and records['tool_cache_hash'] != self.tool_cache.content_hash:
             raise Refusal(
                 f'{self.folder}/tool_cache.sqlite is not the cache that this run began with',
                 remedy='put that file back, or give another run folder',
@@ -97,15 +102,24 @@ class Run:
         self.first_step = step
         self.standing = Standing.restore(records['standing'])
         self.supervised = records['supervised']
+        if self.config.steps < step:
+            raise Refusal(
+                f'{self.folder} has done {step} steps already, steps is {self.config.steps}',
+                remedy='give at least as many steps, or another run folder',
+            )
         self.totals = Totals(**records['totals'])
         self.clock = Clock(self.totals.seconds)
         self._open_lines(step)
+        if not step:
+            self.metrics.write(0, flat_metrics(self.supervised, 'supervised'))
 
     def _start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(
             self.folder / 'config.json', json.dumps(plain(self.config), indent=2) + '\n'
         )
+        for kept in ('rollout_cache', 'quarantine'):
+            shutil.rmtree(self.folder / kept, ignore_errors=True)
         told = make_metrics(self.folder / 'supervised')
         steps = iter(range(1_000_000))
         params = supervised_start(
@@ -158,14 +172,25 @@ class Run:
         return self.cache.draw(store, groups, weights, self.root, step)
 
     def text(self, step):
+        """Rows for the language-model term and their lengths; none where it weighs nothing."""
+        if not self.config.text_rows or not self.config.update.loss.language_weight:
+            return None, []
         return text_rows(self.lessons, self.config.text_rows, self.root, step)
 
-    def lengths(self, fresh, draw):
-        """Rows' lengths on the host; 0 for a draw that came up empty."""
-        found = fetch(fresh.length).tolist()
-        if draw is None:
-            return found
-        return found + fetch(jnp.where(draw.drawn, draw.entries.trajectory.length, 0)).tolist()
+    def running(self, standing, episodes, draw):
+        """What fresh attempts at each row's task were paid before, where that is the baseline."""
+        if self.config.advantage.baseline != 'running':
+            return None
+        numbers = fetch(task_numbers(episodes)).tolist()
+        numbers += [] if draw is None else fetch(draw.entries.task).tolist()
+        known = {keys.name_number(task): tally for task, tally in standing.tasks.items()}
+        mean, std, seen = running_baseline(known, numbers)
+        return Running(mean=jnp.asarray(mean), std=jnp.asarray(std), seen=jnp.asarray(seen))
+
+    def lengths(self, mixed):
+        """Rows' lengths on the host; 0 for those that teach nothing."""
+        length, kinds = fetch((mixed.trajectory.length, mixed.kind))
+        return [int(n) if kind != LEFT_OUT else 0 for n, kind in zip(length, kinds, strict=True)]
 
     def admit(self, store, fresh, groups, episodes, rewards, step):
         solved = [episode.task.solved(episode) for episode in episodes]
@@ -198,8 +223,10 @@ class Run:
                 'perf/step_seconds': time.time() - started,
             }
         )
+        if not self.config.update.loss.kl_weight:  # without a reference there is no divergence
+            numbers = {name: x for name, x in numbers.items() if not name.endswith('/kl')}
         numbers = self.metrics.write(step, numbers)
-        self.history.append(numbers)
+        self.history = [*self.history[-ALARM_STEPS:], numbers]
         for alarm in alarms(self.history, AlarmSettings()):
             print(f'alarm at step {step}: {alarm}', file=sys.stderr)
         if step % SHOWN_STEPS == 0:
@@ -250,13 +277,16 @@ class Run:
             'collection_calls': self.totals.collection_calls,
             'tier_mix': self.totals.tier_mix(),
         }
+        save_policy(
+            self.folder / 'policy', self.agent.shape, fetch(learner.params), self.agent.source
+        )
+        # The template that was trained with, which need not be the source's.
+        template = self.agent.chat.tokenizer.chat_template
+        write_atomically(self.folder / 'policy' / 'chat_template.jinja', template)
         write_result(
             self.folder / 'result.json', suites=suites, rl=rl,
             seconds=self.clock.seconds(), seed=config.seed, config=config,
         )  # fmt: skip
-        save_policy(
-            self.folder / 'policy', self.agent.shape, fetch(learner.params), self.agent.source
-        )
         write_atomically(self.folder / 'report.html', render_report(self.folder))
         _print_results(suites, rl, self)
         self.metrics.close()

@@ -81,7 +81,11 @@ def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathl
     """
     for part in ('', '-wal', '-shm'):
         path.with_name(path.name + part).unlink(missing_ok=True)
-    settings = dataclasses.replace(config.tool_cache, mode='read_through')
+    # Every call runs: an answer that is merely like another is none to train on for ever.
+    tiers = dataclasses.replace(config.tool_cache.tiers, fuzzy=False, best_effort=False)
+    settings = dataclasses.replace(
+        config.tool_cache, mode='read_through', tiers=tiers, content_hash=''
+    )
     cache = make_tool_cache(path, settings, config.execute)
     tasks = tasks_of(config, 'train', config.curriculum.tasks)
     live = live_sessions(config.execute)
@@ -108,12 +112,23 @@ class Evaluation:
     suites: dict[str, dict]  # success, success_seen, turns, calls, levels ... by suite
 
 
+def _refuse_unfit_list(tasks: Sequence[Task], config: RunConfig) -> None:
+    """Success on unseen entities needs test tasks, and some of every suite."""
+    splits, suites = ({getattr(task, name) for task in tasks} for name in ('split', 'suite'))
+    if splits != {'test'} or suites != set(config.curriculum.suites):
+        raise ValueError(
+            f'{config.evaluation.file} must list test tasks of {sorted(config.curriculum.suites)}, '
+            f'it lists {sorted(splits)} tasks of {sorted(suites)}'
+        )
+
+
 def evaluation_tasks(config: RunConfig) -> tuple[list[Task], list[Task]]:
     """Unseen entities (test split), and seen ones."""
     if config.evaluation.file:
         with refused():
             source, suites = task_source(config), config.curriculum.suites
             unseen = read_task_list(config.evaluation.file, source, suites)
+            _refuse_unfit_list(unseen, config)
     else:
         unseen = tasks_of(config, 'test', config.evaluation.unseen)
     return unseen, tasks_of(config, 'train', config.evaluation.seen)

@@ -19,7 +19,6 @@ from cacherl_jax.grpo.advantage import (
 )
 from cacherl_jax.grpo.loss import TEXT, Batch
 from cacherl_jax.keys import name_number
-from cacherl_jax.rewards.facts import Facts
 from cacherl_jax.rewards.hybrid import Rewards, Weights
 from cacherl_jax.rollout_cache.buffer import Draw, Entries
 from cacherl_jax.rollout_cache.mix import Mixed
@@ -72,7 +71,8 @@ def batch_of(
     mixed: Mixed,
     draw: Draw | None,
     rewards: Rewards,
-    facts: Facts,
+    played: jax.Array,
+    answer_turn: jax.Array,
     reference_logprob: jax.Array,
     weights: Weights,
     running: Running | None,
@@ -82,6 +82,7 @@ def batch_of(
 
     Cached rows have an episode's advantage and none of single turns; the tokens of the final answer
     have theirs from the final term and the sub-goals alone.
+    played bool [fresh row, turn]; answer_turn i32 [fresh row], -1 where there was no answer;
     reference_logprob f32 [fresh row, token].
     """
     chex.assert_rank(reference_logprob, 2)
@@ -92,7 +93,7 @@ def batch_of(
 
     rows = (mixed.group, mixed.fresh, mixed.counted)
     episode = group_advantage(mixed.reward, *rows, settings, running)
-    turn = turn_advantage(padded(rewards.turn), padded(facts.played, False), *rows, settings)
+    turn = turn_advantage(padded(rewards.turn), padded(played, False), *rows, settings)
     # Turns of a group are compared with each other; where its episodes agree, none was better.
     same_group = mixed.group[:, None] == mixed.group[None, :]
     decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
@@ -105,7 +106,7 @@ def batch_of(
         )
     final = group_advantage(answer, *rows, settings, running)
     advantage = token_advantage(
-        episode, turn, mixed.trajectory, padded(facts.answer_turn, -1), settings, final
+        episode, turn, mixed.trajectory, padded(answer_turn, -1), settings, final
     )
     return Batch(
         tokens=mixed.trajectory.tokens,
@@ -119,8 +120,10 @@ def batch_of(
 
 
 @jax.jit
-def with_text(batch: Batch, text: Trajectory) -> Batch:
+def with_text(batch: Batch, text: Trajectory | None) -> Batch:
     """The batch with rows for the language-model term, every token of them, against forgetting."""
+    if text is None:
+        return batch
     place = jnp.arange(text.tokens.shape[1])
     nothing = jnp.zeros(text.tokens.shape, jnp.float32)
     more = Batch(

@@ -13,6 +13,7 @@ from cacherl_jax.grpo.loss import (
     KINDS,
     KL,
     LEFT_OUT,
+    TEXT,
     Batch,
     LossSettings,
     k3,
@@ -84,7 +85,7 @@ def batch_facts(batch: Batch) -> dict:
     acting = term_tokens(batch, 'policy')
     rows = acting.any(axis=1)
     silent = rows & ~jnp.any((batch.advantage != 0) & acting, axis=1)
-    used = batch.sampled & (batch.kind != LEFT_OUT)[:, None]
+    used = batch.sampled & ((batch.kind != LEFT_OUT) & (batch.kind != TEXT))[:, None]
     return {
         'update/tokens': used.sum().astype(jnp.float32),
         'update/rows': used.any(axis=1).sum().astype(jnp.float32),

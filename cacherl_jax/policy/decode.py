@@ -63,8 +63,8 @@ def make_decoder(
     grow = jax.jit(kv_cache.grow, static_argnums=1)
 
     def read(params, ids):
-        block = jnp.zeros(settings.width(len(ids)), jnp.int32).at[: len(ids)].set(jnp.array(ids))
-        return prefill(params, block, len(ids))
+        block = [*ids, *[0] * (settings.width(len(ids)) - len(ids))]
+        return prefill(params, jnp.array(block, jnp.int32), len(ids))
 
     def room(state, tokens):
         """The state, its cache grown to hold `tokens` positions where it does not."""

@@ -20,9 +20,10 @@ class SamplingSettings:
     min_tokens: int = 0  # the first turn may not end before this many tokens
 
     def __post_init__(self):
-        for name, low, high in (('top_p', 0, 1), ('min_p', 0, 1)):
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(f'{name} must be in {low}..{high}, got {getattr(self, name)}')
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f'top_p must be in (0, 1], got {self.top_p}')
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f'min_p must be in [0, 1], got {self.min_p}')
         for name in ('temperature', 'top_k', 'min_tokens'):
             if getattr(self, name) < 0:
                 raise ValueError(f'{name} must not be negative, got {getattr(self, name)}')

@@ -119,7 +119,8 @@ class Facts:
     @property
     def answer_turn(self) -> np.ndarray:
         """The turn of the final answer, i32 [row]; -1 where the episode ended without one."""
-        return self.answered * self.turns - 1
+        spoke = np.take_along_axis(self.silent, np.maximum(self.turns - 1, 0)[:, None], 1)[:, 0]
+        return np.where(self.answered & ~spoke, self.turns - 1, -1).astype(np.int32)
 
 
 def gather_facts(

@@ -6,7 +6,7 @@ solved; of a few candidate tasks the one is taken whose outcome is least certain
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -168,13 +168,16 @@ def uncertainty(standing: Standing, task: Task) -> float:
     return rate * (1 - rate)
 
 
-def running_baseline(standing: Standing, tasks: Iterable[Task]):
-    """Mean and deviation of fresh returns of each task, and whether there are any; arrays [row]."""
-    tallies = [standing.tasks.get(task.id, Tally()) for task in tasks]
-    means = [tally.paid / max(tally.attempts, 1) for tally in tallies]
+def running_baseline(tallies: Mapping, tasks: Iterable):
+    """Mean and deviation of fresh returns of each task, and whether there are any; arrays [row].
+
+    `tasks` are keys of `tallies`, or not, where a task was never tried.
+    """
+    known = [tallies.get(task, Tally()) for task in tasks]
+    means = [tally.paid / max(tally.attempts, 1) for tally in known]
     spreads = [
         math.sqrt(max(tally.paid_square / max(tally.attempts, 1) - mean * mean, 0.0))
-        for tally, mean in zip(tallies, means, strict=True)
+        for tally, mean in zip(known, means, strict=True)
     ]
-    seen = [tally.attempts > 0 for tally in tallies]
+    seen = [tally.attempts > 0 for tally in known]
     return np.array(means, np.float32), np.array(spreads, np.float32), np.array(seen, bool)

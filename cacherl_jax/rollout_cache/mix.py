@@ -95,7 +95,8 @@ def mix(
         reward=cached.episode_return,
         group=jnp.where(same.any(axis=1), jnp.argmax(same, axis=1), own).astype(jnp.int32),
         fresh=jnp.zeros(draw.drawn.shape, bool),
-        counted=draw.drawn & (kind != LEFT_OUT),
+        # An example is imitated, not compared: it moves no baseline.
+        counted=draw.drawn & (kind == CACHED),
         kind=kind,
     )
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), plain, more)
