@@ -107,7 +107,9 @@ def test_one_that_is_certain_is_drawn_by_every_key(row):
     assert (token == np.argmax(row)).all() and (logprob == 0).all()
 
 
-@pytest.mark.parametrize('wrong', [{'top_p': 1.1}, {'top_p': 0.0}, {'min_p': -0.1}, {'temperature': -1}])
+@pytest.mark.parametrize(
+    'wrong', [{'top_p': 1.1}, {'top_p': 0.0}, {'min_p': -0.1}, {'temperature': -1}]
+)
 def test_settings_that_are_no_distribution_are_refused(wrong):
     with pytest.raises(ValueError, match=f'{next(iter(wrong))} must .* got'):
         SamplingSettings(**wrong)
