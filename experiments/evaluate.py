@@ -1,6 +1,6 @@
 """Measure a model on task suites: a table of success, turns, calls and where the answers came from.
 
-    ./launch.sh evaluate runs/small --samples 4
+    ./launch.sh evaluate runs/small --samples 4 --sampling.temperature 0.8
     ./launch.sh evaluate runs/small --cache all --split train
     ./launch.sh evaluate base --suites research trip --levels 1 --tasks 8 --json base.json
 
@@ -46,6 +46,11 @@ class EvaluateSettings:
     json: pathlib.Path | None = None  # where the numbers go, with the settings they belong to
 
     def __post_init__(self):
+        if self.samples > 1 and not self.sampling.temperature:
+            raise ValueError(
+                f'{self.samples} samples at temperature 0 are one and the same; '
+                'raise sampling.temperature'
+            )
         for name in ('tasks', 'samples'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')

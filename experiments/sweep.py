@@ -75,9 +75,18 @@ def jobs(settings: SweepSettings, others: Sequence[str]) -> list[Job]:
 
 
 def run(job: Job) -> None:
-    """Train, unless the result is there."""
+    """Train, unless the result is there; a folder belongs to the command that began it."""
+    said = job.folder / 'command.txt'
+    command = shlex.join(job.command[2:])  # without the interpreter and the script
+    if said.exists() and said.read_text(encoding='utf-8') != command:
+        raise Refusal(
+            f'{job.folder} was begun by another command:\n  {said.read_text(encoding="utf-8")}\n'
+            f'and this one is\n  {command}',
+            remedy='give that command again, or another --out',
+        )
     if job.result.exists():
         return
+    write_atomically(said, command)
     print(f'{shlex.join(job.command)}', file=sys.stderr)
     code = subprocess.run(job.command).returncode
     if not job.result.exists():
