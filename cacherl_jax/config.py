@@ -71,7 +71,7 @@ class RunConfig:
     chat_template: str = (
         ''  # a Jinja file in place of the tokenizer's own; base: the one that ships
     )
-    steps: int = 30  # RL steps
+    steps: int = 24  # RL steps
     groups: int = 8  # tasks a step
     learning_rate: float = 3e-4  # of RL, constant after five steps of warm-up
     text_rows: int = 4  # demonstrations a step for the language-model term
