@@ -28,6 +28,7 @@ from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.policy.weights import load_policy
 from cacherl_jax.rollout import make_rollout
 from cacherl_jax.run.refusal import Refusal
+from cacherl_jax.run.results import plain
 from cacherl_jax.tasks.bfcl import bfcl_tasks
 from cacherl_jax.tasks.suite import demonstrate
 from cacherl_jax.tasks.suites import SUITES
@@ -96,6 +97,12 @@ def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:
         return tasks[number % len(tasks)]
 
     return source
+
+
+def training_source(config: RunConfig) -> Callable[[str, int, int], Task]:
+    """source(suite, level, number) -> training Task."""
+    source = task_source(config)
+    return lambda suite, level, number: source(suite, 'train', level, number)
 
 
 def _bfcl_by_level(split: str, config: RunConfig) -> dict[int, list[Task]]:
@@ -199,3 +206,9 @@ def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:
 def tool_specifications(task: Task) -> list[dict[str, Any]]:
     """What the prompt of a task declares."""
     return [specification(tool) for tool in task.tools]
+
+
+def lasting(config: RunConfig) -> dict[str, Any]:
+    """The settings that a run may not change when it goes on."""
+    settings = plain(config)
+    return {name: value for name, value in settings.items() if name not in ('run_dir', 'steps')}

@@ -14,18 +14,19 @@ import numpy as np
 from cacherl_jax import keys
 from cacherl_jax.compose.agent import (
     Agent,
+    lasting,
     make_score,
     refused,
     rl_optimizer,
     rollout_of,
-    task_source,
+    training_source,
 )
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
+from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
     demonstrated_lessons,
     evaluate,
     fill_tool_cache,
-    mean_success,
     supervised_start,
     text_rows,
     worst_tier_counts,
@@ -49,7 +50,6 @@ from cacherl_jax.run.files import make_lines, write_atomically
 from cacherl_jax.run.metrics import make_metrics
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, write_result
-from cacherl_jax.run.terminal import print_table
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
 ALARM_STEPS = 200  # how far back alarms look
@@ -63,12 +63,12 @@ class Run:
         self.config, self.agent, self.stop = config, agent, stop
         self.folder = config.run_dir
         self.root = keys.root(config.seed)
-        self.source = _training_source(config)
+        self.source = training_source(config)
         score = make_score(agent, config.sampling)
         self._update = make_update(score, rl_optimizer(config), config.update)
         self._reference = make_reference(score, config.update)
         self.lessons = demonstrated_lessons(agent, config)
-        self.checkpoints = make_checkpoints(self.folder / 'checkpoints', _lasting(config))
+        self.checkpoints = make_checkpoints(self.folder / 'checkpoints', lasting(config))
         self.totals, self.clock, self.history = Totals(), Clock(), []
         self._begin()
 
@@ -288,43 +288,6 @@ class Run:
             seconds=self.clock.seconds(), seed=config.seed, config=config,
         )  # fmt: skip
         write_atomically(self.folder / 'report.html', render_report(self.folder))
-        _print_results(suites, rl, self)
+        print_results(suites, rl, self.clock.seconds(), self.folder)
         self.metrics.close()
         self.tool_cache.close()
-
-
-def _print_results(suites, rl, run):
-    columns = ['suite', 'start: unseen', 'seen', 'final: unseen', 'seen', 'turns', 'calls']
-    extra = any('process_accuracy' in stages['final'] for stages in suites.values())
-    rows = []
-    for name, stages in suites.items():
-        start, final = stages['supervised'], stages['final']
-        row = [name, start['success'], start['success_seen'], final['success']]
-        row += [final['success_seen'], final['turns'], final['calls']]
-        if extra:
-            row += [start.get('process_accuracy'), final.get('process_accuracy')]
-        rows.append(row)
-    if extra:
-        columns += ['process: start', 'process: final']
-    means = [
-        mean_success({n: s[stage] for n, s in suites.items()}) for stage in ('supervised', 'final')
-    ]
-    rows.append(['mean', means[0], None, means[1]] + [None] * (len(columns) - 4))
-    print_table('success, evaluated live', columns, rows)
-    mix = '  '.join(f'{name} {share:.1%}' for name, share in rl['tier_mix'].items())
-    done = (
-        f'{rl["steps"]} steps, {rl["episodes"]} episodes, {rl["live_tool_calls"]} live tool calls'
-    )
-    print(f'RL: {done}; tier mix: {mix}')
-    print(f'{run.clock.seconds():.0f} seconds; {run.folder}/result.json, report.html, policy/')
-
-
-def _training_source(config: RunConfig):
-    source = task_source(config)
-    return lambda suite, level, number: source(suite, 'train', level, number)
-
-
-def _lasting(config: RunConfig) -> dict[str, Any]:
-    """The settings that a run may not change when it goes on."""
-    settings = plain(config)
-    return {name: value for name, value in settings.items() if name not in ('run_dir', 'steps')}
