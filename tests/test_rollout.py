@@ -198,11 +198,12 @@ def test_programs_do_not_multiply_with_turns(monkeypatch):
         chat(), decoder, lambda *_: Clock(), RolloutSettings(samples=3, max_turns=4), keys.root(5)
     )
     for step in range(3):
-        rollout(params(), tasks(), step)
+        rollout(params(), tasks(3), step)
     before = dict(counts)
     for step in range(3, 6):
         rollout(params(), tasks(3), step)
     assert counts == before
+    assert counts['_admit'] <= len(SIZES.widths) ** 2
     assert counts['_segment'] <= len(SIZES.widths) and counts['_append'] <= len(SIZES.widths) ** 2
 
 

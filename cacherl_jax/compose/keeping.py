@@ -208,11 +208,10 @@ class Totals:
             self.tiers[name] = self.tiers.get(name, 0) + count
 
     def tier_mix(self) -> dict[str, float]:
-        """Share of RL answers by tier."""
-        answers = max(1, sum(self.tiers.values()))
-        return {
-            n: self.tiers.get(n, 0) / answers for n in ('exact', 'fuzzy', 'best_effort', 'miss')
-        }
+        """Shares of RL's look-ups by tier; calls that were refused before any look-up are none."""
+        tiers = ('exact', 'fuzzy', 'best_effort', 'miss')
+        answers = max(1, sum(self.tiers.get(name, 0) for name in tiers))
+        return {name: self.tiers.get(name, 0) / answers for name in tiers}
 
 
 class Clock:
