@@ -9,9 +9,11 @@ invented tools and names, no task of any suite.  A killed run goes on from its l
 
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
 import random
+import re
 import time
 
 import jax
@@ -24,6 +26,7 @@ import tyro
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat, conversation_ids
 from cacherl_jax.invented.conversation import conversation
+from cacherl_jax.invented.words import WORDS
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
@@ -34,6 +37,14 @@ MARKERS = (
     '<|endoftext|>', '<|im_start|>', '<|im_end|>', '<tool_call>', '</tool_call>', '<tool_response>',
     '</tool_response>', '<think>', '</think>', '<tools>', '</tools>',
 )  # fmt: skip
+SCHEMA = (  # what every tool declaration and call says, a token each
+    '{"name": "', '", "description": "', '", "arguments": {"', '", "arguments": {}}',
+    '", "parameters": {"type": "object", "properties": {"', '": {"type": "string"}, "',
+    '": {"type": "string"}}, "required": ["', '": {"type": "integer"}, "',
+    '": {"type": "integer"}}, "required": ["', '": {"type": "number"}, "',
+    '": {"type": "number"}}, "required": ["', '{"error": "unavailable", "message": "Unavailable: ',
+    '{"error": "tool_error", "message": "', '"}\n', '"}}\n', '"]}}\n',
+)  # fmt: skip
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
 
 
@@ -43,17 +54,18 @@ class Settings:
 
     folder: pathlib.Path = BASE  # where the model is written
     minutes: float = 40.0  # wall time of pre-training
-    vocab: int = 1024  # tokens, the 256 bytes and the markers among them
-    layers: int = 4
+    vocab: int = 2560  # tokens, the 256 bytes and the markers among them
+    layers: int = 6
     embed: int = 192
     hidden: int = 512
-    rows: int = 6  # packed rows a step
-    context_tokens: int = 768  # length of a packed row
+    rows: int = 8  # packed rows a step
+    context_tokens: int = 512  # length of a packed row
     learning_rate: float = 0.02  # of Muon, for matrices; the embedding gets a fifth with Adam
     decay: float = 0.4  # the last share of the time, in which the rate falls to 0
     other_weight: float = 0.2  # loss on tokens that the assistant did not write
     dense: float = 0.0  # share of conversations that are little more than copying
     seed: int = 0
+    grow: pathlib.Path | None = None  # an earlier base: its layers, and its tokens where they match
     resume: bool = False  # go on from the checkpoint, or from the weights where there is none
 
 
@@ -61,9 +73,11 @@ def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokeniz
     """Byte-level BPE in which a word is the same tokens wherever it stands.
 
     Letters, single digits and runs of everything else are kept apart, so that a name copied from a
-    sentence into JSON is copied token for token.
+    sentence into JSON is copied token for token; so are what declarations and calls always say.
     """
-    pieces = tokenizers.Regex(r'\p{L}+|\p{N}|[^\p{L}\p{N}]+')
+    schema = '|'.join(re.escape(text) for text in sorted(SCHEMA, key=len, reverse=True))
+    others = r'\p{L}+|\p{N}|[^\p{L}\p{N}]+?(?=' + schema + r'|\p{L}|\p{N}|\z)'
+    pieces = tokenizers.Regex(f'{schema}|{others}')
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
         [
@@ -79,8 +93,12 @@ def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokeniz
         show_progress=False,
     )
     rng = random.Random('tokenizer')
-    lines = (json.dumps(conversation(rng), ensure_ascii=False) for _ in range(conversations))
-    tokenizer.train_from_iterator(lines, trainer)
+    spoken = (json.dumps(conversation(rng), ensure_ascii=False) for _ in range(conversations))
+    # Words of every day are to be a token each, with a capital too.
+    listed = itertools.chain(
+        SCHEMA * 3000, WORDS * 300, [word.capitalize() for word in WORDS] * 100
+    )
+    tokenizer.train_from_iterator(itertools.chain(spoken, listed), trainer)
     return tokenizer
 
 
@@ -96,6 +114,30 @@ def write_tokenizer(folder: pathlib.Path, tokenizer: tokenizers.Tokenizer) -> No
         'model_max_length': 4096,
     }
     (folder / 'tokenizer_config.json').write_text(json.dumps(settings, indent=1) + '\n')
+
+
+def grown(params, tokenizer, folder: pathlib.Path):
+    """Parameters that go on from an earlier base with fewer layers and another vocabulary.
+
+    A token starts as the mean of those that its text was before.  New layers stand in the middle
+    and add nothing at first.
+    """
+    before = transformers.AutoTokenizer.from_pretrained(folder)
+    _, old, _ = load_policy(folder)
+    embed = np.array(params['embed'])
+    for token in range(len(tokenizer)):
+        text = tokenizer.decode([token])
+        ids = [] if '\ufffd' in text else before(text, add_special_tokens=False)['input_ids']
+        ids = ids or [before.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(token))]
+        embed[token] = np.mean(np.asarray(old['embed'], np.float32)[ids], axis=0)
+    silent = [
+        layer | {name: jnp.zeros_like(layer[name]) for name in ('output', 'down')}
+        for layer in params['layers'][len(old['layers']) :]
+    ]
+    middle, layers = len(old['layers']) // 2, list(old['layers'])
+    layers[middle:middle] = silent
+    grown = params | old | {'embed': embed, 'layers': tuple(layers)}
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grown)
 
 
 def packed_rows(chat: Chat, settings: Settings, step: int):
@@ -144,9 +186,11 @@ def main(settings: Settings) -> None:
     chat = Chat(tokenizer=fast, end_ids=(fast.convert_tokens_to_ids('<|im_end|>'),))
     shape = Shape(
         layers=settings.layers, embed=settings.embed, hidden=settings.hidden,
-        heads=settings.embed // 32, kv_heads=2, head_dim=32, vocab=settings.vocab, rope_theta=1e4,
+        heads=settings.embed // 32, kv_heads=2, head_dim=32, vocab=len(fast), rope_theta=1e4,
     )  # fmt: skip
     params = transformer.init_params(shape, keys.stream(keys.root(settings.seed), 'base'))
+    if settings.grow:
+        params = grown(params, fast, settings.grow)
     print(f'{sum(x.size for x in jax.tree.leaves(params)):,} parameters')
     begun = time.time()
     optimizer = muon(lambda step: 1.0, weight_decay=0.01)  # scaled by the loop below

@@ -12,7 +12,7 @@ from cacherl_jax.chat.template import Chat
 from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.compose.agent import BASE
 from cacherl_jax.invented.conversation import DENSE, KINDS, conversation
-from cacherl_jax.invented.words import NOUNS
+from cacherl_jax.invented.words import WORDS
 from cacherl_jax.tasks.suites import SUITES
 
 MAKERS = list(dict.fromkeys(maker for maker, _ in (*KINDS, *DENSE)))
@@ -86,7 +86,7 @@ def test_a_seed_gives_the_same_conversations():
 def test_no_entity_of_any_task_is_in_the_text():
     """But those that are also plain words: made-up names spell one now and then."""
     said = '\n'.join(m['content'] for _, messages in conversations() for m in messages).lower()
-    named = {task.entity.lower() for task in tasks()} - set(NOUNS)
+    named = {task.entity.lower() for task in tasks()} - set(WORDS)
     assert not named & set(re.findall(r'\w+', said))
 
 

@@ -22,6 +22,7 @@ from cacherl_jax.invented.messages import (
     user,
 )
 from cacherl_jax.invented.skills import editions, slots
+from cacherl_jax.invented.states import classed, sorted_out, states
 from cacherl_jax.invented.words import (
     ADJECTIVES,
     NOUNS,
@@ -167,6 +168,7 @@ def echo(rng):
 KINDS = (
     (chain, 6), (branch, 3), (choose, 3), (several, 2), (correct, 2), (largest, 2), (session, 2),
     (both, 2), (respell, 1), (forks, 2), (facts, 1), (echo, 1), (slots, 6), (editions, 5),
+    (states, 6), (sorted_out, 2), (classed, 1),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

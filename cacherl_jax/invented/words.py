@@ -1,5 +1,6 @@
 """Invented words for `conversation`: vocabulary, names, ids, numbers, quantities, phrases."""
 
+import itertools
 import random
 import string
 
@@ -36,6 +37,64 @@ ADJECTIVES = (
     'flat steady indoor outdoor sunny bright fair rainy cloudy windy foggy frozen mild stormy '
     'unavailable broken working missing public private'
 ).split()
+CLASSES = {  # what a word is said to be
+    'fruit': 'apple pear plum peach cherry grape lemon melon mango fig',
+    'metal': 'iron gold silver copper tin lead zinc steel brass bronze',
+    'animal': 'horse dog cat cow sheep goat pig mouse wolf fox deer bear',
+    'bird': 'eagle owl crow duck goose swan hawk dove robin gull',
+    'fish': 'salmon trout cod tuna eel shark carp herring perch pike',
+    'vehicle': 'car bus truck van bike boat ferry train plane tram taxi',
+    'tool': 'hammer saw drill wrench nail axe shovel rake knife needle',
+    'fabric': 'wool silk cotton linen velvet denim lace felt leather nylon',
+    'drink': 'water tea coffee milk juice wine beer cocoa cider soda',
+    'instrument': 'piano violin guitar flute drum harp horn cello trumpet organ',
+    'wet': 'rain drizzle storm showers thunder sleet flood damp mist downpour',
+    'dry': 'sunny clear bright fair dry cloudless arid dusty parched desert',
+    'hot': 'boiling burning blazing tropical heat scorching baking sweltering',
+    'cold': 'frost ice snow freezing icy chilly winter arctic frozen polar',
+    'up': 'rose grew climbed gained jumped soared increased improved doubled',
+    'down': 'fell dropped shrank lost declined sank decreased worsened halved',
+    'sport': 'tennis football hockey rugby golf cricket boxing rowing skiing swimming',
+    'building': 'museum library hall theatre gallery baths church castle tower palace',
+    'way': 'path trail walk lane street road alley avenue route track',
+    'happy': 'glad cheerful merry joyful pleased delighted content jolly',
+    'sad': 'gloomy unhappy tearful sorry miserable lonely upset grim',
+    'fast': 'quick rapid swift speedy hasty brisk express instant',
+    'slow': 'sluggish gradual lazy crawling delayed plodding idle late',
+}
+CLASSES = {name: tuple(words.split()) for name, words in CLASSES.items()}
+OPPOSED = (
+    ('wet', 'dry'), ('wet', 'dry'), ('wet', 'dry'), ('hot', 'cold'), ('up', 'down'),
+    ('happy', 'sad'), ('fast', 'slow'), ('fruit', 'metal'), ('animal', 'vehicle'),
+    ('bird', 'fish'), ('tool', 'drink'), ('fabric', 'instrument'), ('sport', 'building'),
+)  # fmt: skip
+CALENDAR = (
+    'Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May '
+    'June July August September October November December'
+).split()
+OTHERS = (  # words of every day that are nobody's field
+    'glass toy old art sea rail coin river hill forest coast garden canal bridge mill swim games '
+    'rowing picnic climb long west east north south wood sand field high low lane labs group '
+    'works global home party meeting lesson opera ballet concert dinner lunch breakfast morning '
+    'evening night noon spring summer autumn today tomorrow yesterday week food sport pen bill '
+    'gate metal grams bag hours nights medals plays visits pages guest line stop ward port ship '
+    'july june april march may min max sum mean average largest smallest report insulin patent '
+    'demand prices sales costs software phone chip cloud data trial drug vaccine shares bank '
+    'please suggest spend weather rain shine find plan make anything fits suits visit time we are '
+    'what how should could would does did was were which where when who why and or but not only '
+    'with for from in on of at by to into out over under about after before between during than '
+    'then there here this that these those it its my your our their is be has have had do give '
+    'tell say show look need want take keep leads lead most more less very also so because if '
+    'else none nothing unavailable error message unknown missing failed found summarise summarize '
+    'compute short moved main plus year add aggregate column table rows groups value load filter '
+    'query search parse document text field extract summary share price archive company copy '
+    'list tables city day sky indoor outdoor hotel forecast name names here one two three '
+    'four five six seven eight nine ten first second third last next other same new million '
+    'billion global national general'
+).split()
+WORDS = tuple(dict.fromkeys(
+    itertools.chain(NOUNS, ADJECTIVES, VERBS, *CLASSES.values(), OTHERS)
+))  # fmt: skip
 UNITS = 'km m kg g tons days hours minutes percent points dollars units pieces miles liters'.split()
 ONSETS = 'b br c ch d dr f fl g gr h j k kl l m n p pr qu r s sh st t th tr v w x y z'.split()
 VOWELS = 'a e i o u ai ea ia io ou y'.split()
@@ -96,16 +155,33 @@ def quantity(rng: random.Random) -> str:
 
 
 def phrase(rng: random.Random) -> str:
-    """A few words."""
-    style = rng.randrange(4)
+    """A few words, or a short sentence."""
+    if rng.random() < 0.15:
+        noun, adjective, verb, other = map(rng.choice, (NOUNS, ADJECTIVES, VERBS, NOUNS))
+        return f'The {noun} is {adjective}, {verb}ed by {other}.'
+    return few_words(rng)
+
+
+def few_words(rng: random.Random) -> str:
+    """One to five words without a stop."""
+    style = rng.randrange(5)
     if style == 0:
         return f'{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}'
+    if style == 4:
+        return ' '.join(rng.sample(WORDS, rng.randint(2, 4)))
+    if style == 5:
+        return f'{rng.choice(WORDS)} {rng.choice(("at", "in", "by", "on"))} {title(rng)}'
     if style == 1:
         return f'{rng.choice(NOUNS)} {rng.choice(NOUNS)}'
     if style == 2:
         noun, adjective, verb, other = map(rng.choice, (NOUNS, ADJECTIVES, VERBS, NOUNS))
         return f'The {noun} is {adjective}, {verb}ed by {other}.'
-    return rng.choice(ADJECTIVES) if rng.random() < 0.5 else rng.choice(NOUNS)
+    return rng.choice(CALENDAR) if rng.random() < 0.3 else rng.choice(WORDS)
+
+
+def title(rng: random.Random) -> str:
+    """Two words with capitals."""
+    return f'{rng.choice(WORDS).capitalize()} {rng.choice(WORDS).capitalize()}'
 
 
 def value(rng: random.Random):

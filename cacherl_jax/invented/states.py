@@ -1,0 +1,132 @@
+"""Conversations in which the class of a word decides: rain is wet, gold is a metal."""
+
+from cacherl_jax.invented.messages import (
+    asks,
+    calls,
+    distractors,
+    returns,
+    says,
+    tool,
+    tool_name,
+    user,
+)
+from cacherl_jax.invented.words import (
+    CALENDAR,
+    CLASSES,
+    NOUNS,
+    OPPOSED,
+    WORDS,
+    distinct,
+    few_words,
+    made_up_name,
+    title,
+)
+
+REQUESTS = (
+    'See to {items} of {subject}, each as its {state} asks.',
+    '{subject}: {items}. Decide by {state}.',
+    'For {items} at {subject}, what fits the {state}?',
+    'Handle {subject}, {items}, going by {state}.',
+    'I have {items} with {subject}. What goes with the {state}?',
+    'Whatever the {state}, get me something for {subject} and {items}.',
+)
+ANSWERS = (
+    '{item}: {state}, so {found}.',
+    '{item} is {state}: {found}.',
+    '{item} ({state}) {found}.',
+)
+
+
+def classed(rng):
+    """No tools: which of two classes a word belongs to, or other words of its class."""
+    messages = []
+    for _ in range(rng.randint(2, 6)):
+        right, wrong = rng.sample(rng.choice(OPPOSED), 2)
+        word, sister = rng.sample(CLASSES[right], 2)
+        first, second = rng.sample((right, wrong), 2)
+        style = rng.randrange(3)
+        if style == 0:
+            messages += [user(f'Is {word} {first} or {second}?'), says(right)]
+        elif style == 1:
+            odd = rng.choice(CLASSES[wrong])
+            first, second = rng.sample((sister, odd), 2)
+            messages += [user(f'What goes with {word}: {first} or {second}?'), says(sister)]
+        else:
+            messages += [user(f'{word}, {sister}?'), says(f'both {right}')]
+    return [], messages
+
+
+def states(rng):
+    """Of each item the state is looked up, by a backup where need be; its class picks the way.
+
+    One class needs one more call, the other two; the items are done side by side.
+    """
+    where, what, state, first, second, inner = rng.sample(NOUNS, 6)
+    look, spare, one, two, deeper = distinct(rng, tool_name, 5)
+    classes = rng.sample(rng.choice(OPPOSED), 2)
+    subject = made_up_name(rng)
+    make = rng.choice((lambda r: r.choice(CALENDAR), lambda r: r.choice(WORDS), made_up_name))
+    items = distinct(rng, make, rng.choice((1, 2, 2, 2, 3)))
+    second_fields = [where, inner]
+    tools = [
+        tool(rng, look, [where, what], f'{state.capitalize()} of a {what}.'),
+        tool(rng, one, [where, what], f'{first.capitalize()} for a {classes[0]} {what}.'),
+        tool(rng, two, [where, what], f'{inner.capitalize()} for a {classes[1]} {what}.'),
+        tool(rng, deeper, second_fields, f'{first.capitalize()} of the {inner}.'),
+    ]
+    spared = rng.random() < 0.6
+    if spared:
+        about = rng.choice((f'Backup when {look} fails.', f'{state.capitalize()}, when missing.'))
+        tools.append(tool(rng, spare, [where, what], about))
+    else:
+        tools += distractors(rng, rng.randint(0, 2))
+
+    def call(name, field, given):
+        return name, {where: subject, field: given}
+
+    side = {item: rng.randrange(2) for item in items}
+    found_state = {item: rng.choice(CLASSES[classes[side[item]]]) for item in items}
+    request = rng.choice(REQUESTS).format(
+        items=' and '.join(map(str, items)), subject=subject, state=state
+    )
+    messages = [user(request), calls(*(call(look, what, item) for item in items))]
+    missing = [item for item in items if spared and rng.random() < 0.4]
+    for item in items:
+        failed = {'error': 'unavailable', 'message': f'Unavailable: {item}'}
+        messages.append(returns(failed if item in missing else {state: found_state[item]}))
+    if missing:
+        messages.append(calls(*(call(spare, what, item) for item in missing)))
+        messages += [returns({state: found_state[item]}) for item in missing]
+    messages.append(calls(*(call((one, two)[side[item]], what, item) for item in items)))
+    made = {item: rng.choice((few_words, title))(rng) for item in items}
+    way = {item: few_words(rng) for item in items}
+    messages += [returns({inner: way[i]} if side[i] else {first: made[i]}) for i in items]
+    longer = [item for item in items if side[item]]
+    if longer:
+        messages.append(calls(*(call(deeper, inner, way[item]) for item in longer)))
+        messages += [returns({first: made[item]}) for item in longer]
+    form = rng.choice(ANSWERS)
+    told = {i: f'{way[i]} and {made[i]}' if side[i] else made[i] for i in items}
+    parts = [form.format(item=i, state=found_state[i], found=told[i]) for i in items]
+    return tools, [*messages, says(' '.join(parts))]
+
+
+def sorted_out(rng):
+    """The class of one word, looked up, picks one of two tools; its name is not in the request."""
+    thing, kind, *wanted = rng.sample(NOUNS, 4)
+    look, *ways = distinct(rng, tool_name, 3)
+    classes = rng.sample(rng.choice(OPPOSED), 2)
+    which, subject, found = rng.randrange(2), made_up_name(rng), few_words(rng)
+    word = rng.choice(CLASSES[classes[which]])
+    tools = [tool(rng, look, [thing], f'{kind.capitalize()} of a {thing}.')]
+    for way, of, name in zip(ways, classes, wanted, strict=True):
+        tools.append(tool(rng, way, [thing], f'{name.capitalize()} if {of}.'))
+    messages = [
+        user(f'What suits the {kind} of {thing} {subject}, {wanted[0]} or {wanted[1]}?'),
+        asks(look, **{thing: subject}),
+        returns({kind: word}),
+        asks(ways[which], **{thing: subject}),
+        returns({wanted[which]: found}),
+        says(f'{subject} is {word}, {wanted[which]}: {found}'),
+    ]
+    return tools + distractors(rng, rng.randint(0, 2)), messages
