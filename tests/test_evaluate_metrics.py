@@ -2,47 +2,13 @@
 
 import itertools
 
-import numpy as np
-import pytest
 from evaluate_episodes import PRICE, TRAINS, answer, call, episode, result, task, turn
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cacherl_jax.evaluate.metrics import (
-    bootstrap_interval,
-    evaluation_metrics,
-    flat_metrics,
-    pass_at,
-    wilson_interval,
-)
+from cacherl_jax.evaluate.metrics import evaluation_metrics, flat_metrics
 from cacherl_jax.tasks.task import Termination
 from cacherl_jax.tools.tool import Tier
 
 RIGHT, WRONG = answer('It leaves at 15:40.'), answer('It leaves at noon.')
-
-
-@pytest.mark.parametrize(
-    ('attempts', 'successes', 'k'), [(3, 1, 2), (7, 3, 3), (7, 0, 1), (3, 3, 3)]
-)
-def test_pass_at_k_is_the_share_of_draws_with_a_success(attempts, successes, k):
-    draws = list(itertools.combinations([True] * successes + [False] * (attempts - successes), k))
-    assert pass_at(k, attempts, successes) == pytest.approx(np.mean([any(d) for d in draws]))
-
-
-def test_pass_at_more_than_was_tried_is_unknown():
-    assert pass_at(7, 3, 1) is None
-
-
-@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_wilson_interval_solves_its_equation(sample):
-    successes, trials = sample
-    rate, z = successes / trials, 1.959963984540054
-    for bound in wilson_interval(rate, trials):
-        assert (bound - rate) ** 2 == pytest.approx(z * z * bound * (1 - bound) / trials, abs=1e-9)
-
-
-def test_intervals_of_nothing_say_nothing():
-    assert wilson_interval(0.0, 0) == bootstrap_interval([]) == (0.0, 1.0)
 
 
 def test_success_is_what_the_task_calls_solved_never_its_score():
@@ -56,6 +22,8 @@ def test_a_task_tried_often_weighs_as_much_as_one_tried_once():
     numbers = evaluation_metrics(often + once, ks=(1, 3))['trip']
     assert (numbers['tasks'], numbers['episodes'], numbers['success']) == (2, 8, 0.5)
     assert (numbers['pass_at_1'], numbers['pass_at_3']) == (0.5, 1.0)
+    assert (numbers['avg_at_1'], numbers['avg_at_3']) == (0.5, 1.0)
+    assert numbers['pass_at_1_bootstrap'] == (0.0, 1.0)
 
 
 def test_turns_and_calls_are_those_of_successes():

@@ -4,45 +4,18 @@ Success is what the task's own `solved` says; the reward has no part in it.  Epi
 infrastructure are counted and otherwise left out.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from cacherl_jax.evaluate.statistics import (
+    avg_at,
+    bootstrap_interval,
+    pass_at,
+    wilson_interval,
+)
 from cacherl_jax.tasks.task import Episode, Termination
 from cacherl_jax.tools.tool import Tier
-
-NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distribution
-RESAMPLES = 2000
-
-
-def pass_at(k: int, attempts: int, successes: int) -> float | None:
-    """1 − C(n−c, k) / C(n, k), unbiased (arxiv.org/abs/2107.03374); None for fewer attempts."""
-    if attempts < k:
-        return None
-    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
-
-
-def wilson_interval(rate: float, trials: int) -> tuple[float, float]:
-    """(p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), 95% (Wilson 1927); (0, 1) for no trial."""
-    if trials == 0:
-        return 0.0, 1.0
-    z = NORMAL_95
-    centre = rate + z * z / (2 * trials)
-    reach = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
-
-
-def bootstrap_interval(rates: Sequence[float]) -> tuple[float, float]:
-    """95% percentiles of the mean over resampled tasks; the same tasks give the same interval."""
-    if not rates:
-        return 0.0, 1.0
-    drawn = np.random.default_rng(0).choice(np.asarray(rates, float), (RESAMPLES, len(rates)))
-    low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -79,8 +52,11 @@ def _numbers(episodes: Sequence[Episode], solved: Mapping[int, bool], ks: Sequen
         'terminations': dict(sorted(Counter(e.termination.value for e in episodes).items())),
     }
     for k in ks:
-        chances = [pass_at(k, len(of_task), sum(of_task)) for of_task in attempts.values()]
-        numbers[f'pass_at_{k}'] = _mean([chance for chance in chances if chance is not None])
+        for name, chance in (('avg', avg_at), ('pass', pass_at)):
+            chances = [chance(k, len(of_task), sum(of_task)) for of_task in attempts.values()]
+            known = [value for value in chances if value is not None]
+            numbers[f'{name}_at_{k}'] = _mean(known)
+            numbers[f'{name}_at_{k}_bootstrap'] = bootstrap_interval(known)
     return numbers
 
 
