@@ -20,9 +20,9 @@ cd "$here"
 
 command="${1:-}"
 case "$command" in
-  train | test | evaluate | report | sweep) shift ;;
+  train | test | evaluate | report | sweep | compare | correlate) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep compare correlate" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -92,5 +92,6 @@ case "$command" in
   evaluate) exec python experiments/evaluate.py "$@" ;;
   report) exec python experiments/report.py "$@" ;;
   sweep) exec python experiments/sweep.py "$@" ;;
+  compare | correlate) exec python "experiments/$command.py" "$@" ;;
   test) exec python -m pytest "$@" ;;
 esac

@@ -1,18 +1,22 @@
-"""An episode as JSON: everything a reader of the report wants to see, nothing that only runs.
+"""An episode as JSON: everything a reader wants to see, nothing that only runs; written and read.
 
 One record is a line of `episodes.jsonl`.  `step` is the training step it belongs to, `stage` says
 what it was played for ('train', 'supervised', 'final' or any other word).
 """
 
 import dataclasses
+import hashlib
+import json
 import math
+import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cacherl_jax.evaluate.failures import attribute
-from cacherl_jax.tasks.task import Episode, Turn
+from cacherl_jax.tasks.task import Episode, Termination, Turn
 from cacherl_jax.tools.tool import ParseError, Result
 
 Token = tuple[str, str, float]  # text, 'sampled' or 'forced', advantage
@@ -114,3 +118,57 @@ def episode_record(
         'score': float(task.score(episode)),
         'failure': None if failure is None else dataclasses.asdict(failure),
     }
+
+
+def episode_lines(source: str | os.PathLike) -> pathlib.Path:
+    """The file of records that `source`, a run's folder or the file itself, stands for."""
+    path = pathlib.Path(source)
+    path = path / 'episodes.jsonl' if path.is_dir() else path
+    if not path.is_file():
+        raise ValueError(
+            f'{path} is not there; give the folder of a run, or a file that '
+            'evaluate --episodes wrote'
+        )
+    return path
+
+
+def content_hash(path: pathlib.Path) -> str:
+    """Tells later whether numbers were made from the same file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_records(source: str | os.PathLike, stage: str = '') -> list[dict[str, Any]]:
+    """The records of one stage in the order written, without a last line still being written.
+
+    No stage named: the one written last.  Raises ValueError where there are none.
+    """
+    path = episode_lines(source)
+    lines = path.read_text(encoding='utf-8').split('\n')[:-1]
+    records = [json.loads(line) for line in lines if line]
+    if not records:
+        raise ValueError(f'{path} holds no episode')
+    wanted = stage or records[-1]['stage']
+    found = [record for record in records if record['stage'] == wanted]
+    if not found:
+        known = sorted({record['stage'] for record in records})
+        raise ValueError(f'{path} has no stage {wanted!r}; there are {known}')
+    return found
+
+
+def record_key(record: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Task, sample and step: what an episode is known by among those of its stage."""
+    return record['task'], record['sample'], record['step']
+
+
+def record_answer(record: Mapping[str, Any]) -> str:
+    """The final message; empty where the episode ended without one."""
+    answered = record['termination'] == Termination.ANSWERED and record['turns']
+    return record['turns'][-1]['content'].strip() if answered else ''
+
+
+MEASURES: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    'success': lambda record: float(record['success']),
+    'score': lambda record: float(record['score']),
+    'turns': lambda record: float(len(record['turns'])),
+    'calls': lambda record: float(sum(len(turn['calls']) for turn in record['turns'])),
+}
