@@ -8,7 +8,8 @@
 #   5. Evaluate a finished run:                ./launch.sh evaluate --help
 #   6. One HTML page of a run:                 ./launch.sh report runs/NAME
 #   7. An ablation:                            ./launch.sh sweep --help
-#   8. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
+#   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
+#   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
 #
 # CACHERL_VENV names another folder for the virtual environment.
 # CACHERL_ACCELERATOR (cpu, cuda12 or tpu) overrules what is found on the machine.
@@ -20,9 +21,9 @@ cd "$here"
 
 command="${1:-}"
 case "$command" in
-  train | test | evaluate | report | sweep | compare | correlate) shift ;;
+  train | test | evaluate | report | sweep | compare | correlate | diagnose) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep compare correlate" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep compare correlate diagnose" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -92,6 +93,6 @@ case "$command" in
   evaluate) exec python experiments/evaluate.py "$@" ;;
   report) exec python experiments/report.py "$@" ;;
   sweep) exec python experiments/sweep.py "$@" ;;
-  compare | correlate) exec python "experiments/$command.py" "$@" ;;
+  compare | correlate | diagnose) exec python "experiments/$command.py" "$@" ;;
   test) exec python -m pytest "$@" ;;
 esac
