@@ -1,4 +1,4 @@
-"""How often does the fuzzy tier answer a call that asks for something else, or miss one that does not?
+"""How often does the fuzzy tier answer what was not asked, and how often does it miss what was?
 
     python experiments/bench_tool_cache_pairs.py --show --json pairs.json
 

@@ -3,45 +3,38 @@
 Case, accents, punctuation, filler words, plurals and British spelling do not matter.  Everything
 else does: every word that carries meaning must have its partner in the same order, so that a
 negation, "off" for "on", France for Texas, or two places swapped leave a word without a partner.
+A slip of the pen is not forgiven: no rule tells "goverment" from "morality", which is no slip for
+"mortality".
 """
 
 import functools
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
-from rapidfuzz.distance import OSA
 
-TURNING = frozenset(('of', 'in', 'for', 'about', 'at'))  # "revenue of Apple" is "Apple revenue"
-FILLERS = TURNING | {'a', 'an', 'the', 'with', 'please', 'regarding', 'concerning'}
-LEAD = re.compile(
-    r'^(?:(?:please|(?:can|could) you|find(?: out)?|get|show|give|tell|search(?: for)?|list|'
-    r"look(?: up| for)|what(?:['’]s| is| are)|me|the|an?|for|about)\s+)+",
-    re.I,
-)
-# An extra word may be forgiven in a long text, but none of these.
-POLAR = frozenset(
-    re.findall(
-        r'\w+',
-        'not no never none without except excluding including only all any but and or nor neither '
-        'unless on off in out up down before after more less most least non both if',
-    )
-)
-WORDS_FOR_ONE_EXTRA = 8  # one word in so many may lack a partner
-SLIP_LETTERS = 8  # shorter words that differ in a letter are too often different words
+from cacherl_jax.tool_cache import vocabulary
+
+WORDS_FOR_ONE_MORE = 8  # one light word in so many may lack a partner
 LONG_CHARACTERS = 4000  # longer texts must be equal
 CODE = re.compile(r'[_\\/@={}\[\]^|~#`;]|[^\W\d]\.\w|\w\.[^\W\d]|^\S*[a-z][A-Z]\S*$')
 TOKEN = re.compile(
-    r"(?<!\w)[-+]?\d+(?:[.,:/-]\d+)*[^\W_]*%?|[^\W_]+(?:['’][^\W_]+)*|[-+*<>=%&$€£¥°±×÷!]"
+    r"(?<!\w)[-+]?\d+(?:[.,:/-]\d+)*[^\W_]*%?|[^\W_]+(?:'[^\W_]+)*|[-+*<>=%&$€£¥°±×÷!]"
 )
-HYPHEN = re.compile(r'(?<=[^\W\d])[-–—](?=\w)|(?<=\w)[-–—](?=[^\W\d])')
 YEAR = re.compile(r'(?:19|20)\d\d')
-BRITISH = (
-    (re.compile(r'([iy])s(e[ds]?|er|ers|ing|ation|ations)$'), r'\1z\2'),
-    (re.compile(r'(\w{3})our(s|ed|ing|ite|able)?$'), r'\1or\2'),
-    (re.compile(r'(cent|theat|met|lit)re(s?)$'), r'\1er\2'),
-    (re.compile(r'ogue(s?)$'), r'og\1'),
+NUMBER = re.compile(r'([-+]?\d[\d.,:/-]*)([^\W\d_]+)')  # 5km
+CLOTHES = (  # what a text may be dressed in: pattern, what it is without
+    (re.compile(r'[’‘`´]'), "'"),
+    (re.compile(r'\b((?:[^\W\d_]\.){2,})'), lambda found: found[0].replace('.', '')),  # U.S.
+    *vocabulary.CONTRACTIONS,
+    (re.compile(r'(?<=[^\W\d_]{2})\s+[-–—]\s+(?=[^\W\d_]{2})'), ' '),
+    (re.compile(r'(?<=[^\W\d])[-–—](?=\w)|(?<=\w)[-–—](?=[^\W\d])'), ' '),
+    (re.compile(r'(?<!\d)!+'), ' '),
+    (re.compile(rf'(?<=\d)\s+(?=%|{vocabulary.CASED_UNIT.pattern}\b)', re.I), ''),
+    (re.compile(r'(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])'), lambda x: x[0].replace(',', '')),
+    (re.compile(rf'\b(\d{{1,2}}) ({"|".join(vocabulary.MONTHS)})\b', re.I), r'\2 \1'),
 )
 
 
@@ -50,7 +43,9 @@ class Word(NamedTuple):
 
     spelling: str  # small letters, no accents, no possessive, American
     singular: str
-    capital: bool  # a name, perhaps
+    capital: bool  # a name, perhaps; abbreviations are none
+    before: str = ''  # the preposition that was left out
+    named: bool = False  # a capital after "the": a title, perhaps
 
 
 class Reading(NamedTuple):
@@ -58,7 +53,7 @@ class Reading(NamedTuple):
 
     words: tuple[Word, ...]  # in order
     turned: tuple[Word, ...]  # "B A" where the text says "A of B"; empty where it does not
-    years: tuple[str, ...]
+    years: tuple[tuple[str, int], ...]  # each with the number of words before it
     line: str  # all of it, in a fixed order, for measuring
     code: bool  # no prose: compared letter by letter
 
@@ -67,86 +62,147 @@ class Reading(NamedTuple):
 def read(text: str) -> Reading:
     """Takes a text apart once."""
     plain = unicodedata.normalize('NFKC', text).strip()
+    for pattern, bare in CLOTHES:
+        plain = pattern.sub(bare, plain)
     if CODE.search(plain) or len(plain) > LONG_CHARACTERS or not plain:
         return Reading((), (), (), text.strip(), True)
-    tokens = TOKEN.findall(HYPHEN.sub(' ', LEAD.sub('', plain) or plain))
-    years = tuple(token for token in tokens if YEAR.fullmatch(token))
-    words, turned = _in_order(tokens, plain)
-    line = ' '.join(sorted(word.singular for word in words) + sorted(years))
-    return Reading(words, turned, years, line, not words and not years)
+    tokens = TOKEN.findall(vocabulary.LEAD.sub('', plain) or plain)
+    words, years, turn = _words(tokens, plain)
+    line = ' '.join(sorted(word.singular for word in words) + sorted(year for year, _ in years))
+    turned = ()
+    if turn and words[turn - 1].singular not in vocabulary.INSTITUTIONS:
+        turned = (words[turn]._replace(before=''), *words[turn + 1 :], *words[:turn])
+    return Reading(tuple(words), turned, tuple(years), line, not words and not years)
 
 
-def _in_order(tokens: list[str], text: str) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
-    """The words as they stand, and as they would stand had "A of B" been written "B A"."""
+def _words(tokens: list[str], text: str) -> tuple[list[Word], list[tuple[str, int]], int]:
+    """The words in order, the years, and the number of words before the first "of"."""
     words: list[Word] = []
-    turn = 0
+    years, turn, before = [], 0, ''
     for place, token in enumerate(tokens):
+        small = token.lower()
         if YEAR.fullmatch(token):
-            continue
-        if not _is_filler(tokens, place, text):
-            words.append(_word(token))
-        elif token.lower() in TURNING and not YEAR.fullmatch(tokens[place + 1]):
-            turn = turn or len(words)
-    return tuple(words), (*words[turn:], *words[:turn]) if turn else ()
+            years.append((token, len(words)))
+            before = ''
+        elif not _is_filler(tokens, place, text):
+            named = _is_title(token) and place and tokens[place - 1].lower() == 'the'
+            parts = (_word(part, text, bool(named)) for part in _parts(token))
+            words = _shortened([*words, *(part._replace(before=before) for part in parts)])
+            before = ''
+        elif small not in vocabulary.ARTICLES:
+            before = 'about' if small in vocabulary.ABOUT else small
+            if small in vocabulary.TURNING and not YEAR.fullmatch(tokens[place + 1]):
+                turn = turn or len(words)
+    return words, years, turn if turn < len(words) else 0
 
 
 def _is_filler(tokens: list[str], place: int, text: str) -> bool:
     token = tokens[place]
-    if token.lower() not in FILLERS or place == len(tokens) - 1:
+    if token.lower() == 'please' and tokens[place + 1 :][:1] == ['me']:
+        return False
+    if token.lower() not in vocabulary.FILLERS or place == len(tokens) - 1:
         return False  # at the end, "in" is Indiana
     # Vitamin A and IN are no fillers, unless everything is in capitals.
     return place == 0 or not token.isupper() or text.isupper()
 
 
-def _word(token: str) -> Word:
-    folded = unicodedata.normalize('NFKD', token).casefold().replace('’', "'")
+def _parts(token: str) -> Iterator[str]:
+    """A number and its unit are two words."""
+    split = NUMBER.fullmatch(token)
+    if not split:
+        yield token
+        return
+    number, unit = split.groups()
+    yield number
+    # No word begins with a mark, so that a unit with its case is like no other word.
+    yield f'.{unit}' if vocabulary.CASED_UNIT.fullmatch(unit) else unit
+
+
+def _shortened(words: list[Word]) -> list[Word]:
+    """The words, the last ones joined where they are one thing: United States, 5 MB."""
+    for several, one in vocabulary.SEVERAL_WORDS.items():
+        kept = tuple(word.spelling for word in words[-len(several) :])
+        if kept == several:
+            first = words[-len(several)]
+            return [*words[: -len(several)], Word(one, one, True, first.before)]
+    return words
+
+
+def _word(token: str, text: str, named: bool) -> Word:
+    folded = unicodedata.normalize('NFKD', token).casefold()
     spelling = ''.join(letter for letter in folded if not unicodedata.combining(letter))
+    if token.startswith('.'):
+        return Word(token, token, False)
+    if token in ('US', 'USA'):
+        return Word('usa', 'usa', True)
+    if spelling in vocabulary.CAPITALS and not text.isupper() and (token.isupper() or named):
+        return Word(spelling.upper(), spelling.upper(), True)
     spelling = 'and' if spelling == '&' else spelling.removesuffix("'s")
-    for pattern, american in BRITISH:
+    spelling = vocabulary.ONE_WORD.get(spelling, spelling)
+    for pattern, american in vocabulary.SPELLINGS:
         if len(spelling) > 5:
             spelling = pattern.sub(american, spelling)
-    return Word(spelling, _singular(spelling), token[:1].isupper())
+    return Word(spelling, _singular(spelling), _is_title(token), named=named)
+
+
+def _is_title(token: str) -> bool:
+    return token[:1].isupper() and not token[1:].isupper()
 
 
 def _singular(word: str) -> str:
-    if len(word) < 5 or not word.isalpha() or word.endswith(('ss', 'us', 'is')):
+    """Equal for a word and its plural; no word of the language where that is simpler."""
+    if len(word) < 4 or not word.isalpha() or word in vocabulary.NO_PLURALS:
         return word
-    if word.endswith('ies'):
+    if word.endswith(('ss', 'us', 'is', 'ics')):
+        return word
+    if word.endswith('ies') and len(word) > 4:
         return word[:-3] + 'y'
     if word.endswith(('ses', 'xes', 'zes', 'ches', 'shes')):
         return word[:-2]
+    if word.endswith(('se', 'xe', 'ze', 'che', 'she')):
+        return word[:-1]  # "houses" could be of "hous"
     return word[:-1] if word.endswith('s') else word
 
 
 def _same(one: Word, other: Word) -> bool:
+    if one.before != other.before and not {one.before, other.before} <= vocabulary.DROPPED:
+        return False
+    if one.before and other.before and one.before != other.before:
+        return False
+    if one.named != other.named and not (one.capital and other.capital):
+        return False  # The Help is no help
     if one.spelling == other.spelling:
         return True
-    if one.singular == other.singular:
-        return not (one.capital and other.capital)  # Williams is not William
-    return _slip(one.spelling, other.spelling)
-
-
-def _slip(one: str, other: str) -> bool:
-    """A letter left out, doubled or swapped inside a long word: accomodation, goverment."""
-    if min(len(one), len(other)) < SLIP_LETTERS or not (one.isalpha() and other.isalpha()):
-        return False
-    if one[0] != other[0] or one[-1] != other[-1] or OSA.distance(one, other, score_cutoff=1) > 1:
-        return False
-    return len(one) != len(other) or sorted(one) == sorted(other)
+    # Williams is not William.
+    return one.singular == other.singular and not (one.capital and other.capital)
 
 
 def _partners(one: tuple[Word, ...], other: tuple[Word, ...]) -> bool:
-    """Each word has its partner, in the same order; a long text may have a few extra."""
+    """Each word has its partner, in the same order; a long text may have a light word more."""
     short, long = sorted((one, other), key=len)
-    if (len(long) - len(short)) * WORDS_FOR_ONE_EXTRA > len(short):
+    if (len(long) - len(short)) * WORDS_FOR_ONE_MORE > len(short):
         return False
     place = 0
     for word in long:
         if place < len(short) and _same(word, short[place]):
             place += 1
-        elif word.capital or not word.spelling.isalpha() or word.spelling in POLAR:
+        elif word.spelling not in vocabulary.LIGHT:
             return False
     return place == len(short)
+
+
+def _turned_partners(turned: Reading, plain: Reading) -> bool:
+    """Whether "A of B" and "B A" are meant; Paris Hilton is no Hilton in Paris."""
+    if not turned.turned or plain.turned or not _years_may_move(turned, plain):
+        return False
+    moved = turned.words[0]
+    names = (word.capital for word in plain.words[1:] if word.spelling == moved.spelling)
+    return not any(names) and _partners(turned.turned, plain.words)
+
+
+def _years_may_move(one: Reading, other: Reading) -> bool:
+    spellings = {word.spelling for word in (*one.words, *other.words)}
+    return not one.years or spellings.isdisjoint(vocabulary.LINKING)
 
 
 def alike(one: str, other: str) -> float:
@@ -156,13 +212,10 @@ def alike(one: str, other: str) -> float:
     first, second = read(one), read(other)
     if first.code or second.code:
         return float(first.code and second.code and first.line == second.line)
-    if first.years != second.years:
+    if [year for year, _ in first.years] != [year for year, _ in second.years]:
         return 0.0
-    orders = [(first.words, second.words)]
-    if first.turned and not second.turned:
-        orders.append((first.turned, second.words))
-    if second.turned and not first.turned:
-        orders.append((first.words, second.turned))
-    if not any(_partners(*order) for order in orders):
+    stay = first.years == second.years or _years_may_move(first, second)
+    same = stay and _partners(first.words, second.words)
+    if not (same or _turned_partners(first, second) or _turned_partners(second, first)):
         return 0.0
     return fuzz.ratio(first.line, second.line) / 100

@@ -22,7 +22,8 @@ from cacherl_jax.tools.tool import Tool
 IDENTIFIER = frozenset(
     re.findall(
         r'\w+',
-        'id ids uuid guid key keys code codes token hash path url uri link email mail phone number '
+        'id ids uuid guid key keys code codes token hash command script '
+        'path url uri link email mail phone number '
         'date dates time datetime timestamp year month day iban isin symbol ticker version '
         'currency file filename folder directory username user password sql regex pattern '
         'expression formula zip postcode',
