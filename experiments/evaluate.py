@@ -3,15 +3,19 @@
     ./launch.sh evaluate runs/small --samples 4 --sampling.temperature 0.8
     ./launch.sh evaluate runs/small --cache all --split train
     ./launch.sh evaluate base --suites research trip --levels 1 --tasks 8 --json base.json
+    ./launch.sh evaluate --endpoint https://HOST/v1 --endpoint-model NAME --endpoint-key MY_KEY
 
-Success is what each task's own check says; the reward has no part in it.
+Success is what each task's own check says; the reward has no part in it.  With --endpoint a model
+behind an OpenAI-compatible server plays the same tasks; its key is the value of the environment
+variable that --endpoint-key names.  --episodes keeps what was played for diagnose, compare and
+correlate.
 """
 
 import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import tyro
@@ -19,21 +23,30 @@ import tyro
 from cacherl_jax.compose.agent import load_agent, refused, rollout_of, tasks_of
 from cacherl_jax.compose.command import saved_config
 from cacherl_jax.config import PRESETS, RunConfig
+from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
+from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
+from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.rewards.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
-from cacherl_jax.run.results import plain, versions
-from cacherl_jax.run.terminal import print_table
+from cacherl_jax.run.results import plain, settings_hash, versions
+from cacherl_jax.run.terminal import print_table, progress
+from cacherl_jax.tasks import bfcl_score
+from cacherl_jax.tasks.task import Episode
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tools.execute import live_sessions
+
+PROCESS_ACCURACY = {'bfcl': bfcl_score.process_accuracy}  # of suites with gold calls
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
     """What is measured, and how."""
 
-    model: tyro.conf.Positional[str]  # a run folder, base, smollm2, a Hugging Face folder, a .gguf
+    # A run folder, base, smollm2, a Hugging Face folder, a .gguf; with an endpoint, whose settings.
+    model: tyro.conf.Positional[str] = ''
     preset: Literal[*PRESETS] = 'small'  # sizes and suites of a model that is no run's
     suites: tuple[str, ...] = ()  # none named: those of the run or the preset
     levels: tuple[int, ...] = ()  # none named: those of the run or the preset
@@ -43,15 +56,26 @@ class EvaluateSettings:
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
     cache: Literal['off', 'exact', 'all'] = 'off'  # tiers of the run's tool cache; off: run tools
     seed: int = 0
+    endpoint: str = ''  # url up to /v1 of an OpenAI-compatible server
+    endpoint_model: str = ''  # the model's name there
+    endpoint_key: str = ''  # environment variable that holds its key; not given: no key is sent
+    endpoint_tokens: int = 1024  # of a message
+    endpoint_seconds: float = 300.0  # for a message with all its retries
+    endpoint_workers: int = 8  # episodes played at once
+    episodes: pathlib.Path | None = None  # where the episodes go, JSON Lines
     json: pathlib.Path | None = None  # where the numbers go, with the settings they belong to
 
     def __post_init__(self):
+        if not (self.model or self.endpoint) or bool(self.endpoint) != bool(self.endpoint_model):
+            raise ValueError('give a model, or --endpoint URL and --endpoint-model NAME')
+        if self.endpoint and (self.sampling.top_k or self.sampling.min_p):
+            raise ValueError('an endpoint samples by temperature and top_p only')
         if self.samples > 1 and not self.sampling.temperature:
             raise ValueError(
                 f'{self.samples} samples at temperature 0 are one and the same; '
                 'raise sampling.temperature'
             )
-        for name in ('tasks', 'samples'):
+        for name in ('tasks', 'samples', 'endpoint_tokens', 'endpoint_workers'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
 
@@ -65,9 +89,9 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
     """The run's own settings, or the preset's, with the model and the tasks that are asked for."""
     folder, model = pathlib.Path(settings.model), settings.model
     config = PRESETS[settings.preset]
-    if is_run(folder):
+    if settings.model and is_run(folder):
         config, model = saved_config(folder), str(folder / 'policy')
-        if not (folder / 'policy').is_dir():
+        if not settings.endpoint and not (folder / 'policy').is_dir():
             raise Refusal(
                 f'the run in {folder} is not finished, so it has no policy yet',
                 remedy='give the command again that began it',
@@ -77,6 +101,7 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
         suites=settings.suites or config.curriculum.suites,
         levels=settings.levels or config.curriculum.levels,
     )
+    model = model or config.model
     return dataclasses.replace(config, model=model, curriculum=course, seed=settings.seed)
 
 
@@ -118,19 +143,60 @@ def answers(shares: Mapping[str, float]) -> str:
     return ', '.join(f'{tier} {share:.0%}' for tier, share in shares.items() if share)
 
 
+def play_here(settings: EvaluateSettings, config: RunConfig, tasks, open_session) -> list[Episode]:
+    """The episodes of a model that is read from disk."""
+    agent = load_agent(config)
+    rollout = rollout_of(
+        agent, config, open_session,
+        sampling=settings.sampling, samples=settings.samples, purpose='evaluate',
+    )  # fmt: skip
+    return rollout(agent.params, tasks, 0)[1]
+
+
+def play_there(
+    settings: EvaluateSettings, config: RunConfig, tasks, open_session
+) -> tuple[list[Episode], dict[str, int]]:
+    """The episodes of a model behind an endpoint, and what they took."""
+    where = EndpointSettings(
+        url=settings.endpoint,
+        model=settings.endpoint_model,
+        key_variable=settings.endpoint_key,
+        attempt_seconds=settings.endpoint_seconds,
+        max_tokens=settings.endpoint_tokens,
+    )
+    endpoint = ChatEndpoint(where, settings.sampling, settings.endpoint_seconds)
+    limits = dataclasses.replace(config.rollout, samples=settings.samples)
+    with progress('episodes', len(tasks) * settings.samples) as advance:
+        episodes = play_endpoint(
+            endpoint, tasks, open_session, limits, settings.endpoint_workers, advance
+        )
+    return episodes, endpoint.usage
+
+
 def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
-    """Plays the tasks; numbers by suite out."""
+    """Plays the tasks; out come `suites`, `usage` of an endpoint, and `episodes`."""
     config = config_of(settings)
     with refused():
         tasks = tasks_of(config, settings.split, settings.tasks)
-    agent = load_agent(config)
+    usage = None
     with sessions(settings, config) as open_session:
-        rollout = rollout_of(
-            agent, config, open_session,
-            sampling=settings.sampling, samples=settings.samples, purpose='evaluate',
-        )  # fmt: skip
-        _, episodes = rollout(agent.params, tasks, 0)
-    return evaluation_metrics(episodes, ks=(1, settings.samples))
+        if settings.endpoint:
+            with refusing(EndpointError, ValueError):
+                episodes, usage = play_there(settings, config, tasks, open_session)
+        else:
+            episodes = play_here(settings, config, tasks, open_session)
+    suites = evaluation_metrics(episodes, ks=(1, settings.samples))
+    for suite, accuracy in PROCESS_ACCURACY.items():
+        of_suite = [accuracy(episode) for episode in episodes if episode.task.suite == suite]
+        if of_suite:
+            suites[suite]['process_accuracy'] = sum(of_suite) / len(of_suite)
+    return {'suites': suites, 'usage': usage, 'episodes': episodes}
+
+
+def write_episodes(path: pathlib.Path, episodes: Sequence[Episode]) -> None:
+    """A record each, as a run writes them."""
+    records = (episode_record(episode, step=0, stage='evaluate') for episode in episodes)
+    write_atomically(path, ''.join(json.dumps(record) + '\n' for record in records))
 
 
 @refusing()
@@ -138,10 +204,17 @@ def main() -> None:
     """The command."""
     with refusing(ValueError):
         settings = tyro.cli(EvaluateSettings, description=__doc__)
-    suites = evaluate(settings)
-    print_table(f'{settings.model}, split {settings.split}', *table(suites, settings.samples))
+    found = evaluate(settings)
+    title = f'{settings.endpoint_model or settings.model}, split {settings.split}'
+    print_table(title, *table(found['suites'], settings.samples))
+    if found['usage']:
+        print(', '.join(f'{name} {count}' for name, count in found['usage'].items()))
+    if settings.episodes:
+        write_episodes(settings.episodes, found['episodes'])
     if settings.json:
-        told = {'settings': plain(settings), 'suites': plain(suites), 'versions': versions()}
+        told = {'settings': plain(settings), 'suites': plain(found['suites'])}
+        told |= {'usage': found['usage'], 'versions': versions()}
+        told |= {'config_hash': settings_hash(config_of(settings))}
         write_atomically(settings.json, json.dumps(told, indent=2) + '\n')
 
 
