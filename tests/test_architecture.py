@@ -28,7 +28,7 @@ ROOMS = (
     ('supervised',),
     ('evaluate',),
     ('run',),
-    ('config',),
+    ('config', 'tool_cache.__main__'),
     ('compose',),
     ('experiments',),
 )

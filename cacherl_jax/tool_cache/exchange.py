@@ -23,7 +23,7 @@ def export_lines(store: Store, path: str | Path) -> int:
     header = {'format': FORMAT, 'version': VERSION, 'entries': len(entries)}
     header['content_hash'] = Index(entries).content_hash
     with open(path, 'w', encoding='utf-8', newline='\n') as file:
-        for record in (header, *map(_record, entries)):
+        for record in (header, *map(record_of, entries)):
             file.write(json.dumps(record, ensure_ascii=False) + '\n')
     return len(entries)
 
@@ -34,7 +34,8 @@ def import_lines(store: Store, path: str | Path) -> int:
         return len(store.write(list(_entries(file, str(path)))).added)
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def record_of(entry: Entry) -> dict[str, Any]:
+    """An entry as a line holds it."""
     return {
         'tool': entry.key.identity,
         'state': entry.key.state,
