@@ -84,6 +84,31 @@ def test_where_judges_disagree_a_person_decides(approve):
         entrance.review(identity, approve)
 
 
+def test_a_decisive_no_sends_nothing_to_a_person():
+    judges = {'right': right, 'called': called}
+    entrance = Door(AdmissionSettings(), judges, {}, decisive=['right'])
+    assert consider(entrance, answer='4').reason == 'judges' and not entrance.waiting
+    with pytest.raises(ValueError, match='strange'):
+        Door(AdmissionSettings(), judges, {}, decisive=['strange'])
+
+
+def test_a_judge_without_a_say_has_none():
+    judges = {'right': right, 'silent': lambda played: None}
+    assert consider(Door(AdmissionSettings(), judges, {})).outcome is Outcome.ADMITTED
+    assert consider(Door(AdmissionSettings(), judges, {}), answer='4').reason == 'judges'
+    unheard = consider(Door(AdmissionSettings(), {'silent': lambda played: None}, {}))
+    assert unheard.outcome is Outcome.QUARANTINED
+    assert unheard.record.note == unheard.detail == 'no judge had anything to say'
+
+
+def test_decisions_settle_what_waits_and_nothing_else():
+    entrance = door()
+    waits = [consider(entrance, seed, answer='4').record.identity for seed in range(3)]
+    settled = entrance.settle({waits[0]: True, waits[1]: False, 'unknown': True})
+    assert sorted(verdict.reason for verdict in settled) == ['approved', 'rejected']
+    assert list(entrance.waiting) == [waits[2]] and entrance.settle({waits[0]: True}) == []
+
+
 def test_a_full_quarantine_says_so():
     assert consider(door(maximum_waiting=0), answer='4').reason == 'quarantine_full'
 

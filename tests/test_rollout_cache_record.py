@@ -52,7 +52,7 @@ def test_a_number_that_is_taken_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ('line', 'change', 'said'),
     [
-        (0, {'schema': 99}, 'schema 99; this reads 1'),
+        (0, {'schema': 99}, r'schema 99; this reads \(1, 2\)'),
         (0, {'records': 5}, 'says 5 records'),
         (1, {'colour': 'red'}, "'colour'"),
     ],
@@ -64,6 +64,15 @@ def test_what_is_not_understood_is_refused(tmp_path, line, change, said):
     path.write_text(''.join(json.dumps(text) + '\n' for text in lines))
     with pytest.raises(ValueError, match=said):
         read(tmp_path)
+
+
+def test_records_without_a_note_are_still_read(tmp_path):
+    path = append(tmp_path, [record(note='against: right')]) / 'records.jsonl'
+    assert read(tmp_path)[0].note == 'against: right'
+    header, row = map(json.loads, path.read_text().splitlines())
+    del row['note']
+    path.write_text(json.dumps(header | {'schema': 1}) + '\n' + json.dumps(row) + '\n')
+    assert read(tmp_path)[0].note == ''
 
 
 def test_identity_is_ids_and_choices_and_nothing_else():

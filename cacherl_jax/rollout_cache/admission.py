@@ -1,20 +1,21 @@
 """Which episodes may be kept.  A record and what judges say of its episode in, a verdict out.
 
-Every refusal has a reason and is counted.  Where judges disagree the record waits in quarantine for
-a person; nothing that was refused or waits is ever used.
+Every refusal has a reason and is counted.  Where judges disagree, or none has anything to say, the
+record waits in quarantine for a person; nothing that was refused or waits is ever used.
 """
 
 import collections
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from cacherl_jax.rollout_cache.record import Record, Source
 from cacherl_jax.tasks.task import Episode, Termination
 from cacherl_jax.tools.tool import Tier
 
-Judge = Callable[[Episode], bool]
+Flag = Callable[[Episode], bool]
+Judge = Callable[[Episode], bool | None]  # None: nothing to say
 
 
 class Outcome(enum.StrEnum):
@@ -62,15 +63,20 @@ class Door:
         self,
         settings: AdmissionSettings,
         judges: Mapping[str, Judge],
-        flags: Mapping[str, Judge],
-        instructive: Judge = lambda episode: False,
+        flags: Mapping[str, Flag],
+        instructive: Flag = lambda episode: False,
+        decisive: Collection[str] = (),
     ):
         """`judges` must all say yes, `flags` (signs of gaming the reward) must all say no.
 
-        `instructive` picks failures worth keeping for contrast.
+        `instructive` picks failures worth keeping for contrast.  `decisive` names judges whose no
+        is no matter of doubt, so that the others' yes sends nothing to a person.
         """
+        strangers = sorted(set(decisive) - set(judges))
+        if strangers:
+            raise ValueError(f'decisive may name judges only: {sorted(judges)}, got {strangers}')
         self.settings, self.judges, self.flags = settings, dict(judges), dict(flags)
-        self.instructive = instructive
+        self.instructive, self.decisive = instructive, frozenset(decisive)
         self.seen: set[str] = set()
         self.counts: collections.Counter[str] = collections.Counter()
         self.waiting: dict[str, Record] = {}
@@ -81,7 +87,7 @@ class Door:
         if verdict.outcome is not Outcome.REFUSED:
             self.seen.add(record.identity)
         if verdict.outcome is Outcome.QUARANTINED:
-            self.waiting[record.identity] = record
+            self.waiting[record.identity] = verdict.record
         return self._count(verdict)
 
     def review(self, identity: str, approve: bool) -> Verdict:
@@ -92,6 +98,11 @@ class Door:
         if approve:
             return self._count(_admit(record, 'approved'))
         return self._count(_refuse('rejected', 'by review'))
+
+    def settle(self, decisions: Mapping[str, bool]) -> list[Verdict]:
+        """A person's decisions about whatever of them waits here, in a fixed order."""
+        decided = sorted(decisions.keys() & self.waiting.keys())
+        return [self.review(identity, decisions[identity]) for identity in decided]
 
     def metrics(self) -> dict[str, float]:
         """Counts so far, `rollout_cache/<outcome>/<reason>`."""
@@ -112,12 +123,15 @@ class Door:
         refusal = self._unfit(record) or self._flagged(episode)
         if refusal:
             return refusal
-        said = {name: bool(judge(episode)) for name, judge in self.judges.items()}
+        heard = {name: judge(episode) for name, judge in self.judges.items()}
+        said = {name: bool(yes) for name, yes in heard.items() if yes is not None}
         against = sorted(name for name, yes in said.items() if not yes)
         good = record.episode_return >= self.settings.minimum_return
-        if good and not against:
+        if good and said and not against:
             return _admit(record, 'good')
-        if good and len(against) < len(said):
+        if good and not said:
+            return self._set_aside(record, 'no judge had anything to say')
+        if good and len(against) < len(said) and self.decisive.isdisjoint(against):
             return self._set_aside(record, f'against: {", ".join(against)}')
         if self._room_for_failure() and self.instructive(episode):
             failure = dataclasses.replace(record, source=Source.FAILURE)
@@ -151,7 +165,8 @@ class Door:
     def _set_aside(self, record: Record, detail: str) -> Verdict:
         if len(self.waiting) >= self.settings.maximum_waiting:
             return _refuse('quarantine_full', detail)
-        return Verdict(outcome=Outcome.QUARANTINED, reason='judges', detail=detail, record=record)
+        noted = dataclasses.replace(record, note=detail)
+        return Verdict(outcome=Outcome.QUARANTINED, reason='judges', detail=detail, record=noted)
 
     def _room_for_failure(self) -> bool:
         """Whether one more failure keeps their share among the admitted within its bound."""

@@ -24,7 +24,8 @@ from cacherl_jax.tasks.task import Episode, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, Tier
 from cacherl_jax.trajectory import Trajectory
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, SCHEMA)  # 1 had no note
 ARRAYS = {'tokens': np.int32, 'sampled': np.bool_, 'logprob': np.float32, 'turn': np.int32}
 
 
@@ -61,6 +62,7 @@ class Record:
     template_hash: str
     tools_hash: str
     tool_cache_hash: str
+    note: str = ''  # what speaks against it, where judges disagreed
 
     def __post_init__(self):
         arrays = {name: getattr(self, name) for name in ARRAYS}
@@ -213,8 +215,10 @@ def _to_json(record: Record) -> dict:
 def _read_segment(segment: pathlib.Path) -> list[Record]:
     lines = (segment / 'records.jsonl').read_text(encoding='utf-8').split('\n')[:-1]
     header, *rows = [json.loads(line) for line in lines]
-    if header.get('schema') != SCHEMA:
-        raise ValueError(f'{segment} has schema {header.get("schema")!r}; this reads {SCHEMA}')
+    if header.get('schema') not in READABLE:
+        found = header.get('schema')
+        raise ValueError(f'{segment} has schema {found!r}; this reads {READABLE}')
+    rows = [{'note': ''} | row if header['schema'] == 1 else row for row in rows]
     with np.load(segment / 'arrays.npz', allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     count = len(arrays['length'])
