@@ -10,6 +10,7 @@
 #   7. An ablation:                            ./launch.sh sweep --help
 #   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
 #   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
+#  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
 #
 # CACHERL_VENV names another folder for the virtual environment.
 # CACHERL_ACCELERATOR (cpu, cuda12 or tpu) overrules what is found on the machine.
@@ -21,9 +22,9 @@ cd "$here"
 
 command="${1:-}"
 case "$command" in
-  train | test | evaluate | report | sweep | compare | correlate | diagnose) shift ;;
+  train | test | evaluate | report | sweep | think | compare | correlate | diagnose) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep compare correlate diagnose" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep think compare correlate diagnose" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -93,6 +94,7 @@ case "$command" in
   evaluate) exec python experiments/evaluate.py "$@" ;;
   report) exec python experiments/report.py "$@" ;;
   sweep) exec python experiments/sweep.py "$@" ;;
+  think) exec python experiments/think.py "$@" ;;
   compare | correlate | diagnose) exec python "experiments/$command.py" "$@" ;;
   test) exec python -m pytest "$@" ;;
 esac
