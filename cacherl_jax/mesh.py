@@ -5,8 +5,9 @@ only place where that is decided; nobody else names a mesh axis.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -135,6 +136,15 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
                 f'got dimensions {leaf.shape} at {jax.tree_util.keystr(path) or "the root"}'
             )
     return jax.device_put(tree, NamedSharding(mesh, partition('row')))
+
+
+@functools.cache
+def row_placement(mesh: Mesh) -> Callable[[Any], Any]:
+    """place(rows) for compiled functions: `shard_rows` on this mesh, or nothing on one device.
+
+    The same function for the same mesh, so that what is compiled with it is shared.
+    """
+    return (lambda rows: rows) if mesh.size == 1 else functools.partial(shard_rows, mesh=mesh)
 
 
 def _products(count: int) -> list[tuple[int, int, int]]:

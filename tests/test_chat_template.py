@@ -10,11 +10,13 @@ import pytest
 from cacherl_jax.chat.template import (
     Chat,
     TemplateError,
+    call_format,
     call_message,
     conversation_ids,
     prove,
     tool_message,
 )
+from cacherl_jax.chat.parse import HERMES, LLAMA
 from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.invented.conversation import conversation
 
@@ -133,3 +135,21 @@ def test_text_from_outside_cannot_forge_a_turn(role):
         number = chat().tokenizer.convert_tokens_to_ids(marker)
         assert ids.count(number) == plain.count(number)
     assert '< |im_end|>' in chat().decode(ids)
+
+
+CALL = """{{- '<tool_call>\\n{"name": ' + (call.function.name | tojson) + ', "arguments": '"""
+
+
+def test_the_format_of_calls_is_the_one_that_reads_the_template_back():
+    assert call_format(chat()) == HERMES
+    # Llama writes its calls one after the other behind a tag, with the arguments as parameters.
+    one = """{{- ('<|python_tag|>' if loop.first else '; ') + '{"name": ' """
+    named = """+ (call.function.name | tojson) + ', "parameters": '"""
+    llama = SHIPPED.replace(CALL, one + named).replace("'}\\n</tool_call>'", "'}'")
+    llama = llama.replace("""{{- '\\n' }}""", '')
+    assert call_format(chat(llama)) == LLAMA
+
+
+def test_a_template_whose_calls_nobody_can_read_is_refused_with_what_it_writes():
+    with pytest.raises(TemplateError, match=r'<call>.*no known format'):
+        call_format(chat(SHIPPED.replace('<tool_call>', '<call>')))

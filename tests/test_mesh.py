@@ -20,8 +20,9 @@ from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.transformer import init_params
 
 
-def test_the_laws_hold_on_eight_devices(on_virtual_devices):
-    on_virtual_devices('eight_devices_mesh.py', 8)
+@pytest.mark.parametrize('laws', ['eight_devices_mesh.py', 'eight_devices_update.py'])
+def test_the_laws_hold_on_eight_devices(on_virtual_devices, laws):
+    on_virtual_devices(laws, 8)
 
 
 @pytest.mark.parametrize(

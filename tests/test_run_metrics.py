@@ -1,13 +1,14 @@
 """Metrics: a resumed run writes the file of an uninterrupted one."""
 
 import json
+import math
 
 import jax.numpy as jnp
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cacherl_jax.run.files import make_lines, write_atomically
-from cacherl_jax.run.metrics import make_metrics
+from cacherl_jax.run.metrics import make_metrics, written_numbers
 
 
 def written(folder, steps, restored_step=-1):
@@ -54,3 +55,14 @@ def test_a_file_is_whole_or_former(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, '\ud800')
     assert path.read_text() == 'former'
+
+
+def test_what_was_written_is_read_back_for_those_who_look_at_history(tmp_path):
+    metrics = make_metrics(tmp_path)
+    metrics.write(0, {'other': 1.0})
+    for step in range(5):
+        metrics.write(step, {'kl': step / 2 if step != 3 else jnp.inf})
+    numbers = written_numbers(tmp_path, 'kl', last=3)
+    assert [record['step'] for record in numbers] == [2, 3, 4]
+    assert numbers[0]['kl'] == 1.0 and math.isnan(numbers[1]['kl'])
+    assert written_numbers(tmp_path / 'nowhere', 'kl', last=3) == []

@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cacherl_jax.chat.parse import HERMES, LLAMA, CallFormat, parse_turn
+from cacherl_jax.tools.tool import Call
+
 Message = Mapping[str, Any]
 OPENING = ({'role': 'user', 'content': 'Hello.'},)
 PROBES = (
@@ -174,6 +177,24 @@ def prove(chat: Chat, tools=(), thinking: bool = False) -> None:
             for last in turns:
                 messages = [*OPENING, first, *probe, last]
                 _prove_one(chat, messages, tools)
+
+
+def call_format(chat: Chat) -> CallFormat:
+    """How the template writes calls: the format that reads back what it renders.
+
+    Raises TemplateError where none does: a policy taught by such a template would never be heard.
+    """
+    wanted = [('look', {'at': 'été "x"', 'deep': True}), ('listen', {})]
+    text = chat.message_text(chat.turn_ids(call_message('', wanted)))
+    made = tuple(Call(name, arguments) for name, arguments in wanted)
+    for known in (HERMES, LLAMA):
+        if parse_turn(text, known).calls == made:
+            return known
+    raise TemplateError(
+        f'the chat template writes two calls as {text!r}, which no known format reads back; '
+        'use a template that writes <tool_call>{"name": ..., "arguments": ...}</tool_call> '
+        'or <|python_tag|>{"name": ..., "parameters": ...}'
+    )
 
 
 def _prove_one(chat, messages, tools):

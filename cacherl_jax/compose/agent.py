@@ -17,7 +17,8 @@ from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from cacherl_jax import keys
-from cacherl_jax.chat.template import Chat, prove
+from cacherl_jax.chat.parse import CallFormat
+from cacherl_jax.chat.template import Chat, call_format, prove
 from cacherl_jax.chat.tokenizer import load_tokenizer, locate_smollm2
 from cacherl_jax.config import RunConfig
 from cacherl_jax.mesh import make_mesh, shard_params, shard_rows
@@ -47,6 +48,7 @@ class Agent:
     shape: Shape
     params: Params
     chat: Chat
+    call_format: CallFormat
     source: pathlib.Path  # where it was read
     mesh: Mesh
 
@@ -75,9 +77,11 @@ def load_agent(config: RunConfig) -> Agent:
             tokenizer.chat_template = pathlib.Path(file).read_text(encoding='utf-8')
         chat = Chat(tokenizer=tokenizer, end_ids=tuple(generation.stop_ids))
         prove(chat, thinking=True)
+        written = call_format(chat)
     return Agent(
-        shape=shape, params=shard_params(params, mesh), chat=chat, source=source, mesh=mesh
-    )
+        shape=shape, params=shard_params(params, mesh), chat=chat, call_format=written,
+        source=source, mesh=mesh,
+    )  # fmt: skip
 
 
 def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:
@@ -194,7 +198,7 @@ def rollout_of(
     if samples is not None:
         settings = dataclasses.replace(settings, samples=samples)
     root = keys.stream(keys.root(config.seed), purpose)
-    return make_rollout(agent.chat, decoder, open_session, settings, root, rows)
+    return make_rollout(agent.chat, decoder, open_session, settings, root, rows, agent.call_format)
 
 
 def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:

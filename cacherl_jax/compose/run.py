@@ -40,6 +40,7 @@ from cacherl_jax.grpo.advantage import Running
 from cacherl_jax.grpo.loss import LEFT_OUT
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
+from cacherl_jax.mesh import row_placement
 from cacherl_jax.policy.weights import save_policy
 from cacherl_jax.rewards.alarms import AlarmSettings, alarms
 from cacherl_jax.rewards.metrics import reward_metrics
@@ -47,11 +48,13 @@ from cacherl_jax.rollout_cache.curriculum import Standing, observe, running_base
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines, write_atomically
-from cacherl_jax.run.metrics import make_metrics
+from cacherl_jax.run.metrics import make_metrics, written_numbers
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, write_result
+from cacherl_jax.run.stop import leave_if
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
+NOTHING_SAVED = 'before RL; the same command begins anew'
 ALARM_STEPS = 200  # how far back alarms look
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
 
@@ -65,11 +68,12 @@ class Run:
         self.root = keys.root(config.seed)
         self.source = training_source(config)
         score = make_score(agent, config.sampling)
-        self._update = make_update(score, rl_optimizer(config), config.update)
-        self._reference = make_reference(score, config.update)
+        place = row_placement(agent.mesh)
+        self._update = make_update(score, rl_optimizer(config), config.update, place)
+        self._reference = make_reference(score, config.update, place)
         self.lessons = demonstrated_lessons(agent, config)
         self.checkpoints = make_checkpoints(self.folder / 'checkpoints', lasting(config))
-        self.totals, self.clock, self.history = Totals(), Clock(), []
+        self.totals, self.clock = Totals(), Clock()
         self._begin()
 
     # ---- before the loop
@@ -122,12 +126,16 @@ class Run:
             shutil.rmtree(self.folder / kept, ignore_errors=True)
         told = make_metrics(self.folder / 'supervised')
         steps = iter(range(1_000_000))
-        params = supervised_start(
-            self.agent, self.lessons, self.config, lambda m: told.write(next(steps), m)
-        )
+
+        def tell(metrics):
+            told.write(next(steps), metrics)
+            leave_if(self.stop(), NOTHING_SAVED)
+
+        params = supervised_start(self.agent, self.lessons, self.config, tell)
         told.close()
         path = self.folder / 'tool_cache.sqlite'
         self.totals.collection_calls = fill_tool_cache(self.agent, params, self.config, path)
+        leave_if(self.stop(), NOTHING_SAVED)
         self._open_tool_cache()
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
         self.reference_params = params
@@ -152,6 +160,7 @@ class Run:
 
     def _open_lines(self, step):
         self.metrics = make_metrics(self.folder, step - 1)
+        self.history = written_numbers(self.folder, 'rewards/judged', ALARM_STEPS)
         self.show = make_lines(self.folder / 'episodes.jsonl', step - 1)
 
     # ---- in the loop
@@ -236,13 +245,10 @@ class Run:
 
     def keep(self, step, learner, store, standing):
         """Save when due, and when asked to stop; then end."""
-        stopping = self.stop()
         due = (step + 1) % self.config.checkpoint_steps == 0 or step + 1 == self.config.steps
-        if due or stopping:
+        if (stopping := self.stop()) or due:
             self._save(step + 1, learner, store, standing)
-        if stopping:
-            print(f'stopped after step {step + 1}; the same command goes on', file=sys.stderr)
-            raise SystemExit(0)
+        leave_if(stopping, f'after step {step + 1}; the same command goes on')
 
     def _save(self, step, learner, store, standing):
         self.totals.seconds = self.clock.seconds()

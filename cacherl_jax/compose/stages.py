@@ -21,8 +21,10 @@ from cacherl_jax.compose.agent import (
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.grpo.update import make_update
+from cacherl_jax.mesh import row_placement
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params
+from cacherl_jax.rewards.facts import gather_facts
 from cacherl_jax.run.terminal import progress
 from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows, padded
 from cacherl_jax.supervised.update import learn, supervised_optimizer
@@ -47,6 +49,8 @@ def demonstrated_lessons(agent: Agent, config: RunConfig) -> Lessons:
     """The expert's episodes of the first training tasks of each suite and level."""
     tasks = tasks_of(config, 'train', config.supervised.demonstrations)
     episodes = demonstrations(tasks, live_sessions(config.execute))
+    with refused():
+        gather_facts(episodes, config.facts)  # what does not fit its arrays is refused now
     context = config.decode.context_tokens
     arrays, fitting = demonstration_arrays(agent.chat, episodes, context)
     arrays += general_rows(agent.chat, config.supervised.general, context, config.seed)
@@ -61,7 +65,8 @@ def supervised_start(
     settings = config.supervised
     steps = settings.steps(len(lessons.lengths))
     score = make_score(agent, SamplingSettings())
-    update = make_update(score, supervised_optimizer(settings, steps), config.update)
+    place = row_placement(agent.mesh)
+    update = make_update(score, supervised_optimizer(settings, steps), config.update, place)
     root = keys.root(config.seed)
     with progress('supervised start', steps) as advance:
 

@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cacherl_jax.grpo.update import UpdateSettings, plan_micro_batches
+from cacherl_jax.grpo.update import UpdateSettings, as_it_is, plan_micro_batches
 from cacherl_jax.trajectory import Trajectory
 
 
-def make_reference(score: Callable, settings: UpdateSettings) -> Callable:
+def make_reference(
+    score: Callable, settings: UpdateSettings, place: Callable = as_it_is
+) -> Callable:
     """reference(params, rows: Trajectory, lengths) -> f32 [row, token]; 0 where length is 0.
 
-    `score(params, tokens, length, sampled)` is the update's own.
+    `score(params, tokens, length, sampled)` is the update's own; `place` is too.
     """
 
     @jax.jit
@@ -22,9 +24,9 @@ def make_reference(score: Callable, settings: UpdateSettings) -> Callable:
 
     def one(found, params, rows: Trajectory, chosen, width):
         """A place past the last row is no row: it is scored nowhere and written nowhere."""
-        tokens, sampled = rows.tokens[chosen, :width], rows.sampled[chosen, :width]
-        known = chosen < rows.length.shape[0]
-        logprob, _ = score(params, tokens, rows.length[chosen], sampled & known[:, None])
+        sampled = rows.sampled[chosen, :width] & (chosen < rows.length.shape[0])[:, None]
+        cut = place((rows.tokens[chosen, :width], rows.length[chosen], sampled))
+        logprob, _ = score(params, *cut)
         return found.at[chosen, :width].set(logprob, mode='drop')
 
     one = jax.jit(one, donate_argnums=0, static_argnums=4)

@@ -137,7 +137,7 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
     return Programs(jax.jit(take, static_argnames='width'), accumulate, begin, add_sums)
 
 
-def as_it_is(micro: Batch) -> Batch:
+def as_it_is(micro):
     """Lays nothing out: one device has it all."""
     return micro
 

@@ -4,6 +4,7 @@ Device scalars are fetched here, all of a step in one transfer.  A resumed run c
 restored step as if nothing later had been written.
 """
 
+import json
 import math
 import os
 import pathlib
@@ -14,6 +15,16 @@ import jax
 import tensorboardX
 
 from cacherl_jax.run.files import make_lines
+
+
+def written_numbers(folder: str | os.PathLike, name: str, last: int) -> list[dict[str, float]]:
+    """The numbers of the latest `last` steps that have `name`, oldest first; null reads as NaN."""
+    path, found = pathlib.Path(folder) / 'metrics.jsonl', []
+    for line in path.read_text(encoding='utf-8').splitlines() if path.exists() else ():
+        numbers = json.loads(line)
+        if name in numbers:
+            found.append({n: math.nan if x is None else x for n, x in numbers.items()})
+    return found[-last:]
 
 
 class Metrics(NamedTuple):

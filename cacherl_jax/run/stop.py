@@ -1,6 +1,7 @@
 """A polite end: the first SIGTERM or Ctrl-C asks to save and leave, a second one ends it."""
 
 import signal
+import sys
 from collections.abc import Callable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -19,3 +20,10 @@ def listen_for_stop() -> Callable[[], bool]:
     for number in STOP_SIGNALS:
         signal.signal(number, ask)
     return lambda: bool(asked)
+
+
+def leave_if(asked: bool, where: str) -> None:
+    """Ends the process without an error."""
+    if asked:
+        print(f'stopped {where}', file=sys.stderr)
+        raise SystemExit(0)

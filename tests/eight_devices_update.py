@@ -1,0 +1,70 @@
+"""An update on eight devices equals the one on a single device; test_mesh.py runs this apart."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from cacherl_jax.grpo.loss import FRESH, Batch
+from cacherl_jax.grpo.reference import make_reference
+from cacherl_jax.grpo.update import UpdateSettings, make_update
+from cacherl_jax.mesh import MeshSettings, make_mesh, row_placement, shard_params
+from cacherl_jax.policy.logprob import score
+from cacherl_jax.policy.shape import Shape
+from cacherl_jax.policy.transformer import init_params
+from cacherl_jax.trajectory import Trajectory
+
+SHAPE = Shape(layers=2, embed=16, heads=4, kv_heads=2, head_dim=8, hidden=32, vocab=64)
+ROWS, TOKENS = 16, 24
+LAYOUTS = ((8, 1, 1), (2, 2, 2))
+
+
+def scored(params, tokens, length, sampled):
+    return score(params, SHAPE, tokens, sampled)
+
+
+def batch():
+    draws = np.random.default_rng(0)
+    length = draws.integers(4, TOKENS, ROWS).astype(np.int32)
+    place = np.arange(TOKENS)
+    rows = Batch(
+        tokens=jnp.asarray(draws.integers(0, SHAPE.vocab, (ROWS, TOKENS)), jnp.int32),
+        length=jnp.asarray(length),
+        sampled=jnp.asarray((place > 2) & (place < length[:, None])),
+        behaviour_logprob=jnp.full((ROWS, TOKENS), -4.0),
+        reference_logprob=jnp.full((ROWS, TOKENS), -4.1),
+        advantage=jnp.asarray(draws.normal(size=(ROWS, TOKENS)), jnp.float32),
+        kind=jnp.full(ROWS, FRESH, jnp.int32),
+    )
+    return rows, length
+
+
+@functools.cache
+def run(layout):
+    """Parameters, metrics and reference after two updates on a mesh of this layout."""
+    data, fsdp, tensor = layout
+    devices = jax.devices()[: data * fsdp * tensor]
+    mesh = make_mesh(MeshSettings(data=data, fsdp=fsdp, tensor=tensor), devices)
+    params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
+    settings, place = UpdateSettings(micro_rows=8, widths=(16, TOKENS)), row_placement(mesh)
+    update = make_update(scored, optax.adam(1e-2), settings, place)
+    rows, length = batch()
+    learner = update.init(params)
+    for _ in range(2):
+        learner, metrics = update.update(learner, rows, length)
+    asked = Trajectory(rows.tokens, rows.length, rows.sampled, rows.behaviour_logprob, rows.length)
+    reference = make_reference(scored, settings, place)(params, asked, length)
+    return jax.device_get((learner.params, metrics, reference)), learner
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_two_updates_and_a_reference_agree_with_one_device(layout):
+    (alone, _), (spread, learner) = run((1, 1, 1)), run(layout)
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(spread), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+    moments = [leaf for leaf in jax.tree.leaves(learner.optimizer_state) if leaf.ndim > 1]
+    split = [not leaf.sharding.is_fully_replicated for leaf in moments]
+    assert any(split) == (layout[1:] != (1, 1))
