@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from cacherl_jax.chat.parse import HERMES, LLAMA
 from cacherl_jax.chat.template import (
     Chat,
     TemplateError,
@@ -16,7 +17,6 @@ from cacherl_jax.chat.template import (
     prove,
     tool_message,
 )
-from cacherl_jax.chat.parse import HERMES, LLAMA
 from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.invented.conversation import conversation
 
