@@ -33,12 +33,17 @@ from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
 from cacherl_jax.run.results import plain, settings_hash, versions
 from cacherl_jax.run.terminal import print_table, progress
-from cacherl_jax.tasks import bfcl_score
-from cacherl_jax.tasks.task import Episode
+from cacherl_jax.tasks import bfcl_score, tau2_score
+from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.tasks.tau2 import Tau2Settings, tau2_tasks
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tools.execute import live_sessions
 
-PROCESS_ACCURACY = {'bfcl': bfcl_score.process_accuracy}  # of suites with gold calls
+# Of suites with gold calls.
+PROCESS_ACCURACY = {
+    'bfcl': bfcl_score.process_accuracy,
+    'tau2': tau2_score.process_accuracy,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +53,13 @@ class EvaluateSettings:
     # A run folder, base, smollm2, a Hugging Face folder, a .gguf; with an endpoint, whose settings.
     model: tyro.conf.Positional[str] = ''
     preset: Literal[*PRESETS] = 'small'  # sizes and suites of a model that is no run's
-    suites: tuple[str, ...] = ()  # none named: those of the run or the preset
+    suites: tuple[str, ...] = ()  # also tau2; none named: those of the run or the preset
     levels: tuple[int, ...] = ()  # none named: those of the run or the preset
     split: Literal['train', 'validation', 'test'] = 'test'  # test: entities no training task has
     tasks: int = 16  # of each suite and level
     samples: int = 1  # attempts at each task
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
+    tau2: Tau2Settings = Tau2Settings()  # what of the benchmark is shown, where it is played
     cache: Literal['off', 'exact', 'all'] = 'off'  # tiers of the run's tool cache; off: run tools
     seed: int = 0
     endpoint: str = ''  # url up to /v1 of an OpenAI-compatible server
@@ -103,6 +109,22 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
     )
     model = model or config.model
     return dataclasses.replace(config, model=model, curriculum=course, seed=settings.seed)
+
+
+def tasks_to_play(settings: EvaluateSettings, config: RunConfig) -> list[Task]:
+    """The first tasks of each suite and level; tau2's are no run's, so they are added here."""
+    suites = config.curriculum.suites
+    others = tuple(suite for suite in suites if suite != 'tau2')
+    tasks = []
+    if others:
+        course = dataclasses.replace(config.curriculum, suites=others)
+        config_of_others = dataclasses.replace(config, curriculum=course)
+        tasks += tasks_of(config_of_others, settings.split, settings.tasks)
+    if 'tau2' in suites:
+        found = tau2_tasks(settings.split, settings.tau2)
+        for level in config.curriculum.levels:
+            tasks += [task for task in found if task.level == level][: settings.tasks]
+    return tasks
 
 
 @contextlib.contextmanager
@@ -177,7 +199,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     """Plays the tasks; out come `suites`, `usage` of an endpoint, and `episodes`."""
     config = config_of(settings)
     with refused():
-        tasks = tasks_of(config, settings.split, settings.tasks)
+        tasks = tasks_to_play(settings, config)
     usage = None
     with sessions(settings, config) as open_session:
         if settings.endpoint:
