@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from cacherl_jax.evaluate.metrics import wilson_interval
+from cacherl_jax.evaluate.statistics import wilson_interval
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import refusing
 from cacherl_jax.run.terminal import print_table

@@ -145,10 +145,10 @@ def test_identical_misses_in_flight_run_once_and_share_the_outcome(failure):
         return n
 
     double, cache = Counted(slow), opened()
-    with ThreadPoolExecutor(7) as pool:
+    with ThreadPoolExecutor(8) as pool:
         waiting = [
             pool.submit(ask, cache, [double.tool], Call('double', {'n': 1}), sample=sample)
-            for sample in range(7)
+            for sample in range(8)
         ]
         gate.set()
         results = {each.result() for each in waiting}

@@ -1,8 +1,11 @@
 """The store keeps whole commits, through a kill and beside another writer."""
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
+import random
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +20,7 @@ from cacherl_jax.tool_cache.exchange import export_lines, import_lines
 from cacherl_jax.tool_cache.index import Index
 from cacherl_jax.tool_cache.key import CallKey
 from cacherl_jax.tool_cache.store import Store
+from cacherl_jax.tool_cache.verify import problems
 from cacherl_jax.tools.tool import Result, Status
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -25,6 +29,7 @@ import sys
 from cacherl_jax.tool_cache.entry import make_entry
 from cacherl_jax.tool_cache.key import CallKey
 from cacherl_jax.tool_cache.store import Store
+from cacherl_jax.tool_cache.verify import problems
 from cacherl_jax.tools.tool import Result, Status
 store, name, commits = Store(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 for commit in range(commits):
@@ -167,3 +172,35 @@ def test_a_file_that_is_no_cache_of_this_version_is_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             Store(tmp_path / name)
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_during_writes_lose_nothing_and_corrupt_nothing(tmp_path):
+    path, reported = tmp_path / 'a.db', 0
+    draw = random.Random(0)
+    # Writers are forked, so that no kill costs a start of Python.
+    for kill in range(200):
+        child = os.fork()
+        if not child:
+            write_until_killed(path, f'w{kill}', tmp_path / f'reported{kill}')
+        time.sleep(0.03 + 0.05 * draw.random())
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        file = tmp_path / f'reported{kill}'
+        reported += file.stat().st_size if file.exists() else 0
+        with contextlib.closing(Store(path)) as store:
+            entries = store.load()
+        assert len(entries) % 3 == 0
+        assert reported * 3 <= len(entries) <= (reported + kill + 1) * 3
+        assert problems(path) == []
+    assert reported > 200
+
+
+def write_until_killed(path, name, reported):
+    """Commits of three entries each; a byte is reported after each commit."""
+    store, result = Store(path), Result(status=Status.OK, text='x' * 500)
+    with open(reported, 'wb', buffering=0) as file:
+        for commit in itertools.count():
+            keys = [CallKey('look', name, f'{{"m":{part},"n":{commit}}}') for part in range(3)]
+            store.write([make_entry(key, 0, result, task=name, recorded=0.0) for key in keys])
+            file.write(b'.')
