@@ -1,7 +1,7 @@
 """Is an exact hit right where calls change the state?  Real benchmarks, every hit executed again.
 
     python experiments/bench_tool_cache_state.py --json state.json
-    python experiments/bench_tool_cache_state.py --category long_context --samples 2 --noise 0.3
+    python experiments/bench_tool_cache_state.py --benchmark tau2 --samples 2 --noise 0.3
 
 Two caches answer the same calls: one knows a call by name and arguments alone, the other by the
 state as well (`session` scope).  They are asked twice.  Held-out tasks play gold after all other
@@ -24,6 +24,8 @@ from cacherl_jax.run.refusal import refusing
 from cacherl_jax.run.terminal import print_table
 from cacherl_jax.tasks import bfcl_world
 from cacherl_jax.tasks.bfcl import BfclSettings, make_task
+from cacherl_jax.tasks.suite import SPLITS, demonstrate
+from cacherl_jax.tasks.tau2 import Tau2Settings, tau2_tasks
 from cacherl_jax.tool_cache.audit import Judged, Turns, hits, judged, reexecuted
 from cacherl_jax.tool_cache.cache import ToolCacheSettings, make_tool_cache
 from cacherl_jax.tool_cache.tiers import TierSettings
@@ -48,6 +50,7 @@ class Game(NamedTuple):
 class StateSettings:
     """Which tasks, and how careless their players are."""
 
+    benchmark: Literal['bfcl', 'tau2'] = 'bfcl'
     category: Literal['base', 'miss_param', 'long_context'] = 'base'  # of BFCL
     tasks: int = 0  # 0: all
     samples: int = 4  # episodes of a task that fill the cache, and as many that ask it
@@ -69,6 +72,17 @@ def bfcl_games(category: str) -> Iterator[Game]:
         task = make_task(entry, everything)
         gold = tuple(call for calls in entry.gold for call in calls)
         yield Game(task.id, entry.number, task.tools, task.start, gold)
+
+
+def tau2_games() -> Iterator[Game]:
+    """The 114 base tasks of tau2-bench telecom in solo mode, with all their tools."""
+    everything = Tau2Settings(distractor_tools=None, policy='none')
+    tasks = (task for split in SPLITS for task in tau2_tasks(split, everything))
+    for number, task in enumerate(sorted(tasks, key=lambda task: task.id)):
+        session = live_sessions().open_session(task.id, task.tools, task.start)
+        turns = demonstrate(task, session.answer).turns
+        gold = tuple(call for turn in turns for call in turn.calls)
+        yield Game(task.id, number, task.tools, task.start, gold)
 
 
 def careless(game: Game, noise: float, seed: str) -> list[Call]:
@@ -193,8 +207,9 @@ def main() -> None:
     """The command."""
     with refusing(ValueError):
         settings = tyro.cli(StateSettings, description=__doc__)
+    bfcl = settings.benchmark == 'bfcl'
     with refusing(ModuleNotFoundError):
-        games = list(bfcl_games(settings.category))
+        games = list(bfcl_games(settings.category) if bfcl else tau2_games())
     told = measure(games[: settings.tasks or None], settings)
     rows = [
         [f'{situation}, {scope}', row['calls'], row['hits'], f'{row["hit_rate"]:.1%}', row['right']]
@@ -204,7 +219,8 @@ def main() -> None:
         for scope, row in scopes.items()
     ]
     columns = ['calls known by', 'calls', 'hits', 'of calls', 'right', 'of hits', '95%']
-    print_table(f'exact hits in BFCL {settings.category}, executed again', columns, rows)
+    material = f'bfcl {settings.category}' if bfcl else 'tau2 telecom'
+    print_table(f'exact hits in {material}, executed again', columns, rows)
     if settings.json:
         write_atomically(settings.json, json.dumps(told, indent=2) + '\n')
 
