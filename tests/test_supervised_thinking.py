@@ -257,6 +257,7 @@ def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path):
     [
         ('{"key": 1}', 'line 2: a line has key, thought, tokens and teacher'),
         ('[]', 'line 2: a line has key'),
+        ('\udcff', 'line 2: a line has key'),
         ('{"key": "b", "thought": "", "tokens": 1, "teacher": "m"}', 'the thought is empty'),
         (
             '{"key": "b", "thought": "b", "tokens": 1, "teacher": "n"}',
@@ -266,7 +267,7 @@ def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path):
 )
 def test_a_journal_with_another_line_is_refused(line, why, tmp_path):
     Journal(tmp_path / 'j.jsonl', 'm').add('a', 'A thought.', 1)
-    with (tmp_path / 'j.jsonl').open('a') as file:
+    with (tmp_path / 'j.jsonl').open('a', errors='surrogateescape') as file:
         file.write(line + '\n')
     with pytest.raises(ValueError, match=f'j.jsonl, {why}' if 'line' in why else why):
         Journal(tmp_path / 'j.jsonl', 'm')

@@ -77,7 +77,7 @@ class Journal:
     def _read(self):
         written = self.path.read_bytes()
         whole = written[: written.rfind(b'\n') + 1]
-        for number, line in enumerate(whole.decode('utf-8').split('\n')[:-1], 1):
+        for number, line in enumerate(whole.split(b'\n')[:-1], 1):
             try:
                 record = json.loads(line)
                 key, thought, teacher = (record[name] for name in ('key', 'thought', 'teacher'))
