@@ -124,6 +124,12 @@ def test_an_abstention_is_no_zero_and_stores_nothing(tmp_path):
         assert judge(answered()) == 1.0
 
 
+def test_a_judge_that_calls_a_tool_instead_of_speaking_is_not_asked_again():
+    call = json.dumps({'choices': [{'message': {'content': None, 'tool_calls': []}}]})
+    with serving(lambda body: (200, call)) as (url, script):
+        assert LlmJudge(settings(url))(answered()) is None and len(script.asked) == 1
+
+
 def test_too_few_readable_votes_make_no_verdict():
     with serving(lambda body: verdict(5) if body['seed'] == 0 else says('?')) as (url, _):
         known = {'votes': 3, 'temperature': 0.7}

@@ -167,9 +167,9 @@ def _text_of(reply: bytes) -> str:
         text = value['choices'][0]['message']['content']
     except (ValueError, LookupError, TypeError):
         raise _TryAgain('a reply that is no chat completion') from None
-    if not isinstance(text, str):
-        raise _TryAgain('a chat completion without text')
-    return text
+    if not isinstance(text, str | None):
+        raise _TryAgain('a chat completion whose content is no text')
+    return text or ''  # none where the model called a tool in place of speaking
 
 
 def _within(seconds: float, work: Callable[[], str]) -> str:
