@@ -1,5 +1,7 @@
 """Failures: one episode a cause, and the first rule that fits is the one that counts."""
 
+import dataclasses
+
 import pytest
 from evaluate_episodes import PRICE, TRAINS, answer, call, episode, result, turn
 
@@ -52,6 +54,11 @@ def test_a_missing_cache_entry_is_the_caches_fault_not_the_tools():
 def test_a_loop_that_runs_into_a_limit_is_a_loop():
     for ended in (Termination.MAX_TURNS, Termination.CONTEXT_FULL):
         assert attribute(episode(*[TRAINS] * 3, ended=ended)).kind is Kind.LOOP
+
+
+def test_turns_without_text_are_no_loop():
+    silent = [dataclasses.replace(each, text='') for each in (TRAINS, PRICE, WEATHER, LATER)]
+    assert attribute(episode(*silent, WRONG)).kind is not Kind.LOOP
 
 
 def test_one_wrong_call_that_was_put_right_is_forgiven():
