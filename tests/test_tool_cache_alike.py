@@ -1,4 +1,4 @@
-"""Laws of likeness for all texts, not for chosen pairs: what is added, changed or swapped counts."""
+"""Laws of likeness for all texts, not for chosen pairs: what is added, changed, swapped counts."""
 
 import hypothesis
 import pytest
