@@ -98,6 +98,7 @@ def rates(pairs: list[Pair], failed: list[Pair]) -> dict[str, dict[str, Any]]:
         numbers |= {
             group: {'pairs': count, 'wrong': part, 'rate': part / count}
             for group, (part, count) in groups.items()
+            if count
         }
     return numbers
 

@@ -138,6 +138,8 @@ def _word(token: str, text: str, named: bool) -> Word:
     if spelling in vocabulary.CAPITALS and not text.isupper() and (token.isupper() or named):
         return Word(spelling.upper(), spelling.upper(), True)
     spelling = 'and' if spelling == '&' else spelling.removesuffix("'s")
+    if spelling in vocabulary.HOMOGRAPHS and _is_title(token):
+        return Word(spelling.title(), spelling.title(), True, named=named)
     spelling = vocabulary.ONE_WORD.get(spelling, spelling)
     for pattern, american in vocabulary.SPELLINGS:
         if len(spelling) > 5:

@@ -12,11 +12,11 @@ ABOUT = frozenset(('about', 'regarding', 'concerning'))
 DROPPED = frozenset(('of', 'in', 'at', ''))
 ARTICLES = frozenset(('a', 'an', 'the', 'please'))
 FILLERS = TURNING | ABOUT | ARTICLES
-# In names these do not turn: the University of Miami is not Miami University.
+# These do not turn: the University of Miami is not Miami University, a man of war no war man.
 INSTITUTIONS = frozenset(
     'academy bank bay cape church city club college county court duchy duke gulf house institute '
-    'island isle kingdom lake lord mount museum order port queen republic school state university '
-    'valley'.split()
+    'island isle kingdom lake lord man mount museum order port queen republic school state '
+    'university valley'.split()
 )
 # A year may move to another place only where nothing says what goes with what.
 LINKING = frozenset(
@@ -24,9 +24,11 @@ LINKING = frozenset(
     'with'.split()
 )
 # A text of many words may have one of these more.
-LIGHT = frozenset(('also', 'actually', 'kindly', 'really', 'that'))
+LIGHT = frozenset(('also', 'actually', 'kindly', 'really'))
 # With a capital these are names: the WHO, IT support, the Who.
 CAPITALS = frozenset('am as at do he in is it me no or so us who'.split())
+# With a capital these are countries and cities, and something else without.
+HOMOGRAPHS = frozenset('bath china mobile nice polish reading turkey'.split())
 LEAD = re.compile(
     r'^(?:(?:please(?! me\b)|(?:can|could) you|i (?:want|need|would like) to|'
     r'find(?: out| me)?(?! my\b)|(?:get|show|give|tell)(?: me| us)|'
