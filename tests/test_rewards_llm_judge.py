@@ -56,7 +56,7 @@ def test_the_score_is_the_mean_of_the_votes():
 
 def test_a_question_is_paid_for_once_also_by_another_run(tmp_path):
     with serving(lambda body: verdict(4)) as (url, script):
-        known = settings(url, cache=tmp_path / 'votes.sqlite')
+        known = settings(url, cache=tmp_path / 'new' / 'votes.sqlite')
         first, second = LlmJudge(known), LlmJudge(known)
         assert first(answered()) == first(answered()) == second(answered()) == 0.8
         assert len(script.asked) == 1 and second.metrics()['judge/cached'] == 1
@@ -69,6 +69,14 @@ def test_another_rubric_or_model_asks_anew(changed, tmp_path):
         for each in ({}, changed):
             LlmJudge(settings(url, **known, **each))(answered())
         assert len(script.asked) == 2
+
+
+def test_a_right_answer_that_is_known_is_told_and_asks_anew():
+    with serving(lambda body: verdict(4)) as (url, script):
+        for reference in (None, 'It is 8.'):
+            LlmJudge(settings(url), reference=lambda e, known=reference: known)(answered())
+    told = ['BEGIN right answer' in body['messages'][1]['content'] for body in script.asked]
+    assert told == [False, True] and '"It is 8."' in script.asked[1]['messages'][1]['content']
 
 
 def test_equal_answers_of_a_group_are_asked_about_once():

@@ -7,6 +7,7 @@ against several writers.  No vote is stored that could not be read: it may be re
 import hashlib
 import json
 import os
+import pathlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def vote_key(*parts: Any) -> str:
 
 
 def make_verdicts(path: str | os.PathLike) -> Verdicts:
-    """Opens the file, or makes it; ':memory:' keeps nothing."""
+    """Opens the file, or makes it and its folder; ':memory:' keeps nothing."""
+    if os.fspath(path) != ':memory:':
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
     connection.execute('pragma journal_mode = wal')
     (found,) = connection.execute('pragma user_version').fetchone()
