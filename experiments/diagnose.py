@@ -75,6 +75,11 @@ def failures_of(failed: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [line | {'training': trained[line['kind']]} for line in table]
 
 
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or break its encoding."""
+    return ''.join(letter if letter.isprintable() else '?' for letter in text)
+
+
 def write_review(path: pathlib.Path, failed: Sequence[Mapping[str, Any]]) -> None:
     """An entry each; a file in which somebody corrected something is not written over."""
     if path.exists() and any('"corrected": true' in line for line in path.open(encoding='utf-8')):
@@ -96,15 +101,22 @@ def task_named(source: Callable[[str, str, int, int], Task], name: str, suites) 
         first = source(suite, split, level, int(number) if number.isdecimal() else 0)
         if first.id == name:
             return first
-        for place in itertools.count():
-            task = source(suite, split, level, place)
-            if task.id == name:
-                return task
-            if place and task.id == source(suite, split, level, 0).id:
-                break
-    except KeyError:
+        if not first.id.rsplit('/', 1)[1].isdecimal():
+            return _listed(source, suite, split, level, name)
+    except KeyError:  # a benchmark without tasks of this level
         pass
     raise ValueError(f'no task {name!r:.80}')
+
+
+def _listed(source, suite: str, split: str, level: int, name: str) -> Task:
+    """The task of this id among those of a benchmark, which come round again after the last."""
+    first = source(suite, split, level, 0).id
+    for place in itertools.count():
+        task = source(suite, split, level, place)
+        if task.id == name:
+            return task
+        if place and task.id == first:
+            raise ValueError(f'no task {name!r:.80}')
 
 
 class Corrections:
@@ -179,7 +191,8 @@ def accept(settings: DiagnoseSettings) -> tuple[int, list[list]]:
             taken.append(corrections.consider(entry, source))
             rows.append([entry['line'], entry['task'], 'accepted', ''])
         except ValueError as error:
-            rows.append([entry['line'], str(entry.get('task')), 'refused', str(error)])
+            shown = printable(str(entry.get('task'))), 'refused', printable(str(error))
+            rows.append([entry['line'], *shown])
     if taken:
         corrections.keep(taken)
     return len(entries) - len(taken), rows
@@ -190,15 +203,14 @@ def diagnose(settings: DiagnoseSettings) -> None:
     records = read_records(settings.run, settings.stage)
     failed = failed_records(records)
     table = failures_of(failed)
-    columns = ['failure', 'count', 'share', 'training tasks', 'an example', 'what to do']
-    rows = []
-    for line in table:
-        example = line['examples'][0]
-        shown = f'{example["task"]}, turn {example["turn"]}: {example["why"]}'
-        shares = [line['count'], line['share'], line['training']]
-        rows.append([line['kind'], *shares, shown, line['remedy']])
+    columns = ['failure', 'count', 'share', 'of training tasks']
+    rows = [[line['kind'], line['count'], line['share'], line['training']] for line in table]
     stage = f'stage {records[0]["stage"]}'
     print_table(f'{settings.run}, {stage}: {len(failed)} of {len(records)} failed', columns, rows)
+    for line in table:
+        example = line['examples'][0]
+        print(f'{line["kind"]}: {line["remedy"]}')
+        print(printable(f'    such as {example["task"]}, turn {example["turn"]}: {example["why"]}'))
     review = settings.review or settings.run / 'review.jsonl'
     write_review(review, failed)
     print(f'{review}: {len(failed)} episodes to read or correct')

@@ -179,6 +179,7 @@ def changed(turns, **fields):
         (lambda t: changed(t, calls=[{'name': 'x'}]), 'a name and arguments'),
         (lambda t: changed(t, calls=[{'name': 'x', 'arguments': '{}'}]), 'object of JSON'),
         (lambda t: changed(t, calls=[{'name': 'x', 'arguments': {'a': float('nan')}}]), 'JSON'),
+        (lambda t: changed(t, calls=[{'name': '\ud800', 'arguments': {}}]), 'name is text'),
         (lambda t: changed(t, content=3), 'must be text'),
         (lambda t: changed(t, content='\ud800'), 'no text that a file can hold'),
         (lambda t: 'none', 'must be a list'),
@@ -190,11 +191,30 @@ def test_turns_that_make_no_episode_are_refused(change, words, run, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    'name', ['../../etc/x', 'trip/train/9/00000', 'trip/nowhere/1/0', '', None]
+    'name',
+    [
+        '../../etc/x',
+        'trip/train/9/00000',
+        'trip/nowhere/1/0',
+        'trip/train/1/\ud800\x1b[2J',
+        'trip/train/1/7',
+        '',
+        None,
+    ],
 )
 def test_a_name_of_no_task_is_refused(name, run, monkeypatch, capfd):
     entry = {'corrected': True, 'task': name, 'turns': right_turns()}
-    assert 'refused' in refusal(run, monkeypatch, capfd, entry)
+    said = refusal(run, monkeypatch, capfd, entry)
+    assert 'refused' in said and '\x1b[2J' not in said
+
+
+def test_a_benchmark_s_task_is_found_by_its_id():
+    listed = [type('Task', (), {'id': f'bfcl/train/1/base_{n}'}) for n in range(7)]
+    source = lambda suite, split, level, number: {1: listed}[level][number % 7]  # noqa: E731
+    assert diagnose.task_named(source, 'bfcl/train/1/base_5', ('bfcl',)) is listed[5]
+    for name in ('bfcl/train/1/base_9', 'bfcl/train/2/base_5'):
+        with pytest.raises(ValueError, match='no task'):
+            diagnose.task_named(source, name, ('bfcl',))
 
 
 @pytest.mark.parametrize(

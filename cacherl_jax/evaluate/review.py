@@ -90,7 +90,8 @@ def _call(call: Any, where: str) -> Call:
     if not isinstance(call, dict) or call.keys() != {'name', 'arguments'}:
         raise ValueError(f'{where}: a call has a name and arguments, got {call!r:.80}')
     name, arguments = call['name'], call['arguments']
-    if not isinstance(name, str) or not isinstance(arguments, dict) or not _bearable(arguments):
+    fits = isinstance(name, str) and isinstance(arguments, dict)
+    if not fits or not _bearable([name, arguments]):
         raise ValueError(f'{where}: name is text, arguments an object of JSON, got {call!r:.80}')
     return Call(name, arguments)
 
