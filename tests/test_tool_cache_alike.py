@@ -1,11 +1,14 @@
 """Laws of likeness for all texts, not for chosen pairs: what is added, changed, swapped counts."""
 
+import itertools
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from cacherl_jax.tool_cache.alike import alike
+from cacherl_jax.tool_cache.alike import alike, signature
 from cacherl_jax.tool_cache.tiers import TierSettings
+from experiments.bench_tool_cache_pairs import read_pairs
 
 THRESHOLD = TierSettings().fuzzy_threshold
 WORDS = (
@@ -54,6 +57,21 @@ def test_case_spaces_articles_and_a_full_stop_do_not_count(words):
     text = ' '.join(words)
     for same in (text.lower(), f'  {"  ".join(words)} ', f'the {text[0].lower()}{text[1:]}.'):
         assert alike(text, same) >= THRESHOLD
+
+
+@hypothesis.given(ANYTHING, ANYTHING)
+def test_texts_that_are_alike_at_all_share_a_signature(one, other):
+    texts = [one, other, f'The {one}', one.upper(), one.lower(), f'{one} really']
+    for first, second in itertools.product(texts, texts):
+        assert not alike(first, second) or signature(first) == signature(second)
+
+
+def test_pairs_that_are_alike_share_a_signature():
+    texts = [
+        (pair.one['query'], pair.other['query']) for pair in read_pairs() if pair.kind != 'call'
+    ]
+    found = [pair for pair in texts if alike(*pair)]
+    assert len(found) > 150 and all(signature(one) == signature(other) for one, other in found)
 
 
 @pytest.mark.parametrize('letter', 'aeiou')

@@ -207,6 +207,15 @@ def _years_may_move(one: Reading, other: Reading) -> bool:
     return not one.years or spellings.isdisjoint(vocabulary.LINKING)
 
 
+def signature(text: str) -> str:
+    """Equal for all texts that are alike at all, and for some more: what is worth comparing."""
+    reading = read(text)
+    if reading.code:
+        return f'={reading.line}'
+    words = sorted(word.singular for word in reading.words if word.spelling not in vocabulary.LIGHT)
+    return ' '.join([*words, *(year for year, _ in reading.years)])
+
+
 def alike(one: str, other: str) -> float:
     """How alike two texts are, in [0, 1]; 0 if anything says that they mean different things."""
     if one == other:

@@ -10,30 +10,28 @@ from typing import Any
 
 from rapidfuzz import fuzz, process
 
+from cacherl_jax.tool_cache.alike import signature
 from cacherl_jax.tool_cache.entry import Entry
 from cacherl_jax.tool_cache.key import CallKey
 from cacherl_jax.tool_cache.tiers import closeness, likeness, split
 from cacherl_jax.tools.tool import Tool
 
-FUZZY_CANDIDATES = 32  # the nearest by letters; only these are read word by word
-BEST_EFFORT_CANDIDATES = 32
+BEST_EFFORT_CANDIDATES = 32  # the nearest by letters; only these are compared by argument
 
 
 class Frame:
-    """The calls of a shelf that agree in everything but free text."""
+    """The calls of a shelf that agree in everything but free text, by what their texts speak of."""
 
     def __init__(self):
-        self.calls: list[tuple[tuple[str, ...], str]] = []  # free texts, spelling
-        self.lines: list[str] = []  # the texts joined, for a first rough comparison
+        self._calls: dict[tuple[str, ...], list[tuple[tuple[str, ...], str]]] = {}
 
-    def candidates(self, texts: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:
-        """The calls worth reading word by word."""
-        if len(self.calls) <= FUZZY_CANDIDATES:
-            return self.calls
-        scorer = fuzz.token_sort_ratio
-        line = '\n'.join(texts).lower()
-        nearest = process.extract(line, self.lines, scorer=scorer, limit=FUZZY_CANDIDATES)
-        return (self.calls[place] for _, _, place in nearest)
+    def add(self, texts: tuple[str, ...], spelling: str) -> None:
+        """One more call."""
+        self._calls.setdefault(tuple(map(signature, texts)), []).append((texts, spelling))
+
+    def candidates(self, texts: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+        """(free texts, spelling) of the calls worth reading word by word; no other is alike."""
+        return self._calls.get(tuple(map(signature, texts)), [])
 
 
 class Shelf:
@@ -66,9 +64,7 @@ class Shelf:
         while self._unframed:
             spelling = self._unframed[-1]
             frame, texts = split(tool, self._value(spelling))
-            framed = self._frames.setdefault(frame, Frame())
-            framed.calls.append((texts, spelling))
-            framed.lines.append('\n'.join(texts).lower())
+            self._frames.setdefault(frame, Frame()).add(texts, spelling)
             self._unframed.pop()
 
     def like(self, tool: Tool, fitted: dict[str, Any], threshold: float) -> list:
