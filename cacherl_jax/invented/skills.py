@@ -1,5 +1,7 @@
 """Conversations that train one skill: finding what a request names, choosing by name and year."""
 
+import json
+
 from cacherl_jax.invented.messages import (
     asks,
     calls,
@@ -137,3 +139,20 @@ def editions(rng):
         says(f'{subject} {year} {wanted}: {found}. {summary}'),
     ]
     return tools, messages
+
+
+def pick(rng):
+    """No tools: a listing of names and years by id, then which id is which, one after the other."""
+    kind, family = rng.choice(NOUNS), made_up_name(rng).split()[0]
+    names = [family, *(f'{family} {suffix}' for suffix in rng.sample(SUFFIXES, 2))]
+    years = rng.sample(range(1990, 2036), 2)
+    lines = [(name, year) for name in rng.sample(names, rng.choice((1, 2, 2))) for year in years]
+    lines = rng.sample(lines, rng.randint(2, len(lines)))
+    ids = distinct(rng, made_up_id, len(lines))
+    listing = {i: f'{name} {kind} {year}' for i, (name, year) in zip(ids, lines, strict=True)}
+    messages = [user(json.dumps(listing)), says('Noted.')]
+    for place in (rng.randrange(len(ids)) for _ in range(rng.randint(3, 6))):
+        name, year = lines[place]
+        asked = rng.choice((f'{name} {year}?', f'The {year} {kind} of {name}?'))
+        messages += [user(asked), says(ids[place])]
+    return [], messages

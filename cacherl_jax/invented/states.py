@@ -130,3 +130,52 @@ def sorted_out(rng):
         says(f'{subject} is {word}, {wanted[which]}: {found}'),
     ]
     return tools + distractors(rng, rng.randint(0, 2)), messages
+
+
+def sorting(rng):
+    """One word after the other goes to the tool of its class, which only descriptions name."""
+    given, *wanted = rng.sample(NOUNS, 3)
+    classes = rng.sample(rng.choice(OPPOSED), 2)
+    ways = distinct(rng, tool_name, 2)
+    form = rng.choice(('{what} for a {of} {given}.', '{what} if {of}.', '{of}: the {what}.'))
+    tools = [
+        tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
+        for way, of, what in zip(ways, classes, wanted, strict=True)
+    ]
+    messages = []
+    for _ in range(rng.randint(3, 6)):
+        side = rng.randrange(2)
+        word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
+        messages += [
+            user(word),
+            asks(ways[side], **{given: word}),
+            returns({wanted[side]: found}),
+            says(found),
+        ]
+    return tools, messages
+
+
+def looked_up(rng):
+    """Many subjects, each looked up first: its state, which nobody names before, picks the tool."""
+    given, state, *wanted = rng.sample(NOUNS, 4)
+    look, *ways = distinct(rng, tool_name, 3)
+    classes = rng.sample(rng.choice(OPPOSED), 2)
+    form = rng.choice(('{what} for a {of} {given}.', '{what} if {of}.', 'The {what} when {of}.'))
+    tools = [tool(rng, look, [given], f'{state.capitalize()} of a {given}.')]
+    tools += [
+        tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
+        for way, of, what in zip(ways, classes, wanted, strict=True)
+    ]
+    messages = []
+    for subject in distinct(rng, made_up_name, rng.randint(2, 4)):
+        side = rng.randrange(2)
+        word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
+        messages += [
+            user(subject),
+            asks(look, **{given: subject}),
+            returns({state: word}),
+            asks(ways[side], **{given: subject}),
+            returns({wanted[side]: found}),
+            says(f'{word}: {found}'),
+        ]
+    return tools, messages
