@@ -10,12 +10,14 @@ from cacherl_jax.mesh import MeshSettings
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.slots import DecodeSettings
 from cacherl_jax.rewards.facts import FactSettings
+from cacherl_jax.rewards.honesty import HonestySettings
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings
 from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache.admission import AdmissionSettings
 from cacherl_jax.rollout_cache.buffer import BufferSettings
 from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
 from cacherl_jax.rollout_cache.mix import MixSettings, cached_rows
+from cacherl_jax.run.watchdog import WatchdogSettings
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.bfcl import BfclSettings
@@ -92,10 +94,12 @@ class RunConfig:
     hybrid: HybridSettings = HybridSettings()
     weights: WeightSettings = WeightSettings()
     buffer: BufferSettings = BufferSettings()
+    honesty: HonestySettings = HonestySettings()
     admission: AdmissionSettings = AdmissionSettings()
     mix: MixSettings = MixSettings()
     advantage: AdvantageSettings = AdvantageSettings()
     update: UpdateSettings = UpdateSettings(widths=(512, 640, 768))
+    watchdog: WatchdogSettings = WatchdogSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def __post_init__(self):

@@ -21,12 +21,14 @@ from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_we
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record, row_tokens
 from cacherl_jax.rewards.facts import gather_facts
+from cacherl_jax.rewards.honesty import DECISIVE, admission_judges, hacking_flags
 from cacherl_jax.rewards.hybrid import hybrid_reward, weights_at
 from cacherl_jax.rollout_cache import record
 from cacherl_jax.rollout_cache.admission import Door, Outcome
 from cacherl_jax.rollout_cache.buffer import acquaint, make_buffer, rescore, task_weight
 from cacherl_jax.rollout_cache.mix import cached_rows
 from cacherl_jax.rollout_cache.record import Record, Source, as_entries, record_episode
+from cacherl_jax.rollout_cache.review import DECISIONS, decisions
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.tasks.task import Episode
 from cacherl_jax.tools.tool import specification
@@ -49,8 +51,9 @@ class RolloutCache:
         self.buffer = make_buffer(config.buffer, max(1, self.most))
         self.door = Door(
             config.admission,
-            {'right answer': lambda episode: episode.task.score(episode) > 0.99},
-            {},
+            admission_judges(config.honesty, config.facts),
+            hacking_flags(config.honesty, config.facts),
+            decisive=DECISIVE,
         )
         self.known = {
             'template_hash': digest(chat.tokenizer.chat_template or ''),
@@ -111,6 +114,7 @@ class RolloutCache:
 
     def admit(self, store, fresh, groups, episodes, rewards, solved, step):
         """Ask the door about every fresh episode; those admitted go to the store and to disk."""
+        store = self._approved(store, step)
         rows, paid = fetch((fresh, rewards))
         keep = np.zeros(len(episodes), bool)
         for row, episode in enumerate(episodes):
@@ -125,6 +129,21 @@ class RolloutCache:
         entries = fresh_entries(fresh, episodes, rewards, step)
         store = self.buffer.add(store, entries, jnp.asarray(keep), step)
         return self._acquaint(store, *task_success(groups, solved))
+
+    def _approved(self, store, step):
+        """What a person let in since the last step: doubtful records, and corrected episodes."""
+        run = self.folder.parent
+        settled = self.door.settle(decisions(run)) if (run / DECISIONS).exists() else []
+        records = [verdict.record for verdict in settled if verdict.record]
+        corrected = run / 'corrections'
+        known = record.read(corrected) if corrected.exists() else []
+        new = [one for one in known if one.identity not in self.door.seen]
+        self.door.seen |= {one.identity for one in new}
+        self.pending += records + new
+        for one in records + new:
+            entries = as_entries([one], self.config.decode.context_tokens, TERMS)
+            store = self.buffer.add(store, entries, jnp.ones(1, bool), step)
+        return store
 
     def save(self) -> dict[str, Any]:
         """Write what was admitted since the last checkpoint; returns what that must hold."""

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +31,7 @@ from cacherl_jax.compose.stages import (
     worst_tier_counts,
 )
 from cacherl_jax.compose.step import task_numbers
+from cacherl_jax.compose.watching import HISTORY_STEPS, Watchdog
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record
@@ -42,7 +42,6 @@ from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
 from cacherl_jax.policy.weights import save_policy
-from cacherl_jax.rewards.alarms import AlarmSettings, alarms
 from cacherl_jax.rewards.metrics import reward_metrics
 from cacherl_jax.rollout_cache.curriculum import Standing, observe, running_baseline
 from cacherl_jax.run.checkpoint import make_checkpoints
@@ -55,7 +54,6 @@ from cacherl_jax.run.stop import leave_if
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
 NOTHING_SAVED = 'before RL; the same command begins anew'
-ALARM_STEPS = 200  # how far back alarms look
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
 
 
@@ -68,21 +66,21 @@ class Run:
         self.root = keys.root(config.seed)
         self.source = training_source(config)
         score = make_score(agent, config.sampling)
-        place = row_placement(agent.mesh)
-        self._update = make_update(score, rl_optimizer(config), config.update, place)
-        self._reference = make_reference(score, config.update, place)
-        self.lessons = demonstrated_lessons(agent, config)
         self.checkpoints = make_checkpoints(self.folder / 'checkpoints', lasting(config))
+        new = self.checkpoints.latest() is None
+        self.watchdog = Watchdog(config.watchdog, self.folder, new)
+        self.settings = self.watchdog.tempered(config.update)
+        place = row_placement(agent.mesh)
+        self._update = make_update(score, rl_optimizer(config), self.settings, place)
+        self._reference = make_reference(score, self.settings, place)
+        self.lessons = demonstrated_lessons(agent, config)
         self.totals, self.clock = Totals(), Clock()
-        self._begin()
+        self._start() if new else self._go_on()
 
     # ---- before the loop
 
-    def _begin(self):
-        """Take up the newest checkpoint, or make the first one."""
-        if self.checkpoints.latest() is None:
-            self._start()
-            return
+    def _go_on(self):
+        """Take up the newest checkpoint."""
         learner = self._update.init(self.agent.params)
         self.cache = self._rollout_cache('')
         template = {
@@ -114,10 +112,13 @@ class Run:
         self.totals = Totals(**records['totals'])
         self.clock = Clock(self.totals.seconds)
         self._open_lines(step)
+        past = written_numbers(self.folder, 'rewards/judged', HISTORY_STEPS)
+        self.watchdog.restore(records['watch'], past)
         if not step:
             self.metrics.write(0, flat_metrics(self.supervised, 'supervised'))
 
     def _start(self):
+        """All that comes before RL; ends with the first checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(
             self.folder / 'config.json', json.dumps(plain(self.config), indent=2) + '\n'
@@ -160,14 +161,13 @@ class Run:
 
     def _open_lines(self, step):
         self.metrics = make_metrics(self.folder, step - 1)
-        self.history = written_numbers(self.folder, 'rewards/judged', ALARM_STEPS)
         self.show = make_lines(self.folder / 'episodes.jsonl', step - 1)
 
     # ---- in the loop
 
     def reference(self, fresh):
         """Log-probabilities of fresh rows under the supervised start, f32 [row, token]."""
-        if not self.config.update.loss.kl_weight:
+        if not self.settings.loss.kl_weight:
             return jnp.zeros(fresh.tokens.shape, jnp.float32)
         return self._reference(self.reference_params, fresh, fetch(fresh.length))
 
@@ -232,20 +232,19 @@ class Run:
                 'perf/step_seconds': time.time() - started,
             }
         )
-        if not self.config.update.loss.kl_weight:  # without a reference there is no divergence
+        if not self.settings.loss.kl_weight:  # without a reference there is no divergence
             numbers = {name: x for name, x in numbers.items() if not name.endswith('/kl')}
         numbers = self.metrics.write(step, numbers)
-        self.history = [*self.history[-ALARM_STEPS:], numbers]
-        for alarm in alarms(self.history, AlarmSettings()):
-            print(f'alarm at step {step}: {alarm}', file=sys.stderr)
-        if step % SHOWN_STEPS == 0:
-            for shown in shown_episodes(self.agent.chat, episodes, fresh, batch, rewards, step):
-                self.show(shown)
+        shown = list(shown_episodes(self.agent.chat, episodes, fresh, batch, rewards, step))
+        self.watchdog.look(step, numbers, shown)
+        for record in shown if step % SHOWN_STEPS == 0 else ():
+            self.show(record)
         return numbers
 
     def keep(self, step, learner, store, standing):
-        """Save when due, and when asked to stop; then end."""
+        """Save when due, and when asked to stop; then end.  A degenerate step is not kept."""
         due = (step + 1) % self.config.checkpoint_steps == 0 or step + 1 == self.config.steps
+        self.watchdog.act()
         if (stopping := self.stop()) or due:
             self._save(step + 1, learner, store, standing)
         leave_if(stopping, f'after step {step + 1}; the same command goes on')
@@ -258,6 +257,7 @@ class Run:
             'standing': standing.state(),
             'supervised': self.supervised,
             'totals': dataclasses.asdict(self.totals),
+            'watch': self.watchdog.watch.state(),
         }
         tree = {'learner': learner, 'reference': self.reference_params, 'store': store}
         self.checkpoints.save(step, tree, records)
