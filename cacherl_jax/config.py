@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Literal
 
 from cacherl_jax.grpo.advantage import AdvantageSettings
 from cacherl_jax.grpo.loss import LossSettings
@@ -75,6 +76,7 @@ class RunConfig:
     )
     steps: int = 24  # RL steps
     groups: int = 8  # tasks a step
+    optimizer: Literal['adamw', 'muon'] = 'adamw'  # of RL
     learning_rate: float = 3e-4  # of RL, constant after five steps of warm-up
     text_rows: int = 4  # demonstrations a step for the language-model term
     checkpoint_steps: int = 10  # RL steps between checkpoints

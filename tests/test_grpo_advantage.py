@@ -141,6 +141,29 @@ def test_a_discounted_turn_is_paid_for_what_follows():
     np.testing.assert_allclose(result[:2, :2].reshape(-1), paid - paid.mean(), atol=1e-6)
 
 
+@pytest.mark.parametrize('discount', [0.0, 1.0])
+def test_by_place_each_turn_is_compared_with_turns_as_late_as_it(discount):
+    settings = AdvantageSettings(turn_baseline='place', turn_discount=discount)
+    reward, present, *rows = turn_case()
+    result = np.asarray(turn_advantage(reward, present, *rows, settings))
+    credit = np.where(present, reward, 0.0)
+    credit = credit[:, ::-1].cumsum(axis=1)[:, ::-1] if discount else credit
+    for turn in range(reward.shape[1]):
+        alone = group_advantage(
+            jnp.asarray(credit[:, turn]), *rows[:2], rows[2] & present[:, turn], settings
+        )
+        np.testing.assert_allclose(result[:, turn], alone, atol=1e-6)
+
+
+def test_rows_that_went_the_same_way_are_not_told_that_its_unpaid_steps_were_wrong():
+    reward = jnp.tile(jnp.asarray([0.1, 0.1, 0.6, 0.0]), (4, 1))
+    present, group = jnp.ones((4, 4), bool), jnp.zeros(4, jnp.int32)
+    every = jnp.ones(4, bool)
+    by_place = AdvantageSettings(turn_baseline='place')
+    assert not turn_advantage(reward, present, group, every, every, by_place).any()
+    assert turn_advantage(reward, present, group, every, every, AdvantageSettings()).any()
+
+
 def test_turns_that_agree_get_exactly_zero():
     reward, ones = jnp.full((7, 3), 0.35), jnp.ones(7, bool)
     result = turn_advantage(

@@ -30,6 +30,7 @@ from cacherl_jax.policy.weights import load_policy
 from cacherl_jax.rollout import make_rollout
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
+from cacherl_jax.supervised.update import muon
 from cacherl_jax.tasks.bfcl import bfcl_tasks
 from cacherl_jax.tasks.suite import demonstrate
 from cacherl_jax.tasks.suites import SUITES
@@ -202,8 +203,10 @@ def rollout_of(
 
 
 def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:
-    """AdamW without decay, clipped at norm 1, five steps of warm-up."""
+    """Without decay, clipped at norm 1, five steps of warm-up."""
     rate = optax.linear_schedule(0.2 * config.learning_rate, config.learning_rate, 5)
+    if config.optimizer == 'muon':
+        return muon(rate, weight_decay=0.0)
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=0.0))
 
 

@@ -25,11 +25,14 @@ class AdvantageSettings:
     leave_one_out: bool = False  # a row is compared with its siblings alone, not with itself too
     baseline: Literal['union', 'fresh', 'running'] = 'union'  # group, its fresh rows, task history
     turn_weight: float = 1.0  # of the per-turn advantage beside the episode's
+    turn_baseline: Literal['turns', 'place'] = 'turns'  # all turns of the group, or those as late
     turn_discount: float = 0.0  # what a later turn's reward is worth one turn earlier, in [0, 1]
 
     def __post_init__(self):
         if self.baseline not in ('union', 'fresh', 'running'):
             raise ValueError(f'baseline must be union, fresh or running, got {self.baseline!r}')
+        if self.turn_baseline not in ('turns', 'place'):
+            raise ValueError(f'turn_baseline must be turns or place, got {self.turn_baseline!r}')
         if self.baseline == 'running' and self.leave_one_out:
             raise ValueError('leave_one_out has no meaning with the running baseline')
         if not 0 <= self.turn_discount <= 1:
@@ -83,14 +86,24 @@ def turn_advantage(turn_reward, present, group, fresh, counted, settings: Advant
 
     A turn's credit is sum_s discount^(s - t) reward_s over s >= t; it is compared with the credits
     of all present turns of the group.  Under the running baseline, with those of fresh rows.
+    `turn_baseline` place: with those of turns as late as it, so that a step of the way that pays
+    nothing is not blamed for it: rows that went the same way get exactly 0.
     """
     chex.assert_rank([turn_reward, present], 2)
     chex.assert_equal_shape([turn_reward, present])
     chex.assert_equal_shape([group, fresh, counted, turn_reward[:, 0]])
     present = present & counted[:, None]
     credit = _discounted(jnp.where(present, turn_reward, 0.0), settings.turn_discount)
-    near = _compare(credit, present, group, fresh, settings)
-    return _advantage(credit, present, near, settings)
+
+    def among(credit, present):
+        return _advantage(
+            credit, present, _compare(credit, present, group, fresh, settings), settings
+        )
+
+    if settings.turn_baseline == 'turns':
+        return among(credit, present)
+    one_turn = jax.vmap(lambda c, p: among(c[:, None], p[:, None])[:, 0], in_axes=1, out_axes=1)
+    return one_turn(credit, present)
 
 
 def token_advantage(
