@@ -26,8 +26,10 @@ from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import first_turn_start, score
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
-from cacherl_jax.policy.weights import load_policy
+from cacherl_jax.policy.weights import load_policy, save_policy
 from cacherl_jax.rollout import make_rollout
+from cacherl_jax.run.fetch import fetch
+from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
 from cacherl_jax.supervised.update import muon
@@ -83,6 +85,12 @@ def load_agent(config: RunConfig) -> Agent:
         shape=shape, params=shard_params(params, mesh), chat=chat, call_format=written,
         source=source, mesh=mesh,
     )  # fmt: skip
+
+
+def save_agent(agent: Agent, params: Params, folder: pathlib.Path) -> None:
+    """A Hugging Face folder, with the template that was trained with in place of the source's."""
+    save_policy(folder, agent.shape, fetch(params), agent.source)
+    write_atomically(folder / 'chat_template.jinja', agent.chat.tokenizer.chat_template)
 
 
 def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:

@@ -226,6 +226,16 @@ class Totals:
         for name, count in counts.items():
             self.tiers[name] = self.tiers.get(name, 0) + count
 
+    def told(self, steps: int) -> dict[str, Any]:
+        """What result.json says of RL."""
+        return {
+            'steps': steps,
+            'episodes': self.episodes,
+            'live_tool_calls': self.live_tool_calls,
+            'collection_calls': self.collection_calls,
+            'tier_mix': self.tier_mix(),
+        }
+
     def tier_mix(self) -> dict[str, float]:
         """Shares of RL's look-ups by tier; calls that were refused before any look-up are none."""
         tiers = ('exact', 'fuzzy', 'best_effort', 'miss')

@@ -18,6 +18,7 @@ from cacherl_jax.compose.agent import (
     refused,
     rl_optimizer,
     rollout_of,
+    save_agent,
     training_source,
 )
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
@@ -31,6 +32,7 @@ from cacherl_jax.compose.stages import (
     worst_tier_counts,
 )
 from cacherl_jax.compose.step import task_numbers
+from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.compose.watching import HISTORY_STEPS, Watchdog
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
@@ -41,7 +43,6 @@ from cacherl_jax.grpo.loss import LEFT_OUT
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
-from cacherl_jax.policy.weights import save_policy
 from cacherl_jax.rewards.metrics import reward_metrics
 from cacherl_jax.rollout_cache.curriculum import Standing, observe, running_baseline
 from cacherl_jax.run.checkpoint import make_checkpoints
@@ -65,23 +66,29 @@ class Run:
         self.folder = config.run_dir
         self.root = keys.root(config.seed)
         self.source = training_source(config)
-        score = make_score(agent, config.sampling)
         self.checkpoints = make_checkpoints(self.folder / 'checkpoints', lasting(config))
         new = self.checkpoints.latest() is None
         self.watchdog = Watchdog(config.watchdog, self.folder, new)
         self.settings = self.watchdog.tempered(config.update)
-        place = row_placement(agent.mesh)
-        self._update = make_update(score, rl_optimizer(config), self.settings, place)
-        self._reference = make_reference(score, self.settings, place)
         self.lessons = demonstrated_lessons(agent, config)
         self.totals, self.clock = Totals(), Clock()
         self._start() if new else self._go_on()
+
+    def _bind(self, params):
+        """Functions that train what begins from `params`, which stay as the reference."""
+        self.reference_params = params
+        self.tuning = Tuning(settings=self.config.lora, params=params)
+        score, place = make_score(self.agent, self.config.sampling), row_placement(self.agent.mesh)
+        optimizer, scored = rl_optimizer(self.config), self.tuning.score(score)
+        self._update = make_update(scored, optimizer, self.settings, place)
+        self._reference = make_reference(score, self.settings, place)
 
     # ---- before the loop
 
     def _go_on(self):
         """Take up the newest checkpoint."""
-        learner = self._update.init(self.agent.params)
+        self._bind(self.agent.params)
+        learner = self._update.init(self.tuning.init(self.root))
         self.cache = self._rollout_cache('')
         template = {
             'learner': learner,
@@ -98,9 +105,8 @@ class Run:
             )
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
         self.cache.restore(records['rollout_cache'])
-        self.learner, self.reference_params, self.store = (
-            tree['learner'], tree['reference'], tree['store'],
-        )  # fmt: skip
+        self._bind(tree['reference'])
+        self.learner, self.store = tree['learner'], tree['store']
         self.first_step = step
         self.standing = Standing.restore(records['standing'])
         self.supervised = records['supervised']
@@ -139,8 +145,8 @@ class Run:
         leave_if(self.stop(), NOTHING_SAVED)
         self._open_tool_cache()
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
-        self.reference_params = params
-        self.learner = self._update.init(params)
+        self._bind(params)
+        self.learner = self._update.init(self.tuning.init(self.root))
         self.store = self.cache.add_demonstrations(self.cache.empty_store(), self.lessons)
         self.first_step, self.standing = 0, Standing()
         self._open_lines(0)
@@ -155,7 +161,7 @@ class Run:
         path = self.folder / 'tool_cache.sqlite'
         with refused():
             self.tool_cache = make_tool_cache(path, self.config.tool_cache, self.config.execute)
-        self.rollout = rollout_of(
+        self._rollout = rollout_of(
             self.agent, self.config, self.tool_cache.open_session, rows=self.config.rows
         )
 
@@ -164,6 +170,10 @@ class Run:
         self.show = make_lines(self.folder / 'episodes.jsonl', step - 1)
 
     # ---- in the loop
+
+    def rollout(self, learned, groups, step):
+        """Episodes of the step's tasks, answered from the tool cache."""
+        return self._rollout(self.tuning.policy(learned), groups, step)
 
     def reference(self, fresh):
         """Log-probabilities of fresh rows under the supervised start, f32 [row, token]."""
@@ -174,8 +184,7 @@ class Run:
     def update(self, learner, batch, lengths):
         return self._update.update(learner, batch, np.asarray(lengths))
 
-    def tasks_of(self, episodes):
-        return task_numbers(episodes)
+    tasks_of = staticmethod(task_numbers)
 
     def draw_cached(self, store, groups, weights, step):
         return self.cache.draw(store, groups, weights, self.root, step)
@@ -274,21 +283,11 @@ class Run:
     def finish(self, learner) -> None:
         """Evaluate; write result.json, the model as a Hugging Face folder and the report."""
         config = self.config
-        final = self._evaluate(learner.params, 'final', config.steps)
+        params = self.tuning.merged(learner.params)
+        final = self._evaluate(params, 'final', config.steps)
         suites = {n: {'supervised': self.supervised[n], 'final': final[n]} for n in final}
-        rl = {
-            'steps': config.steps,
-            'episodes': self.totals.episodes,
-            'live_tool_calls': self.totals.live_tool_calls,
-            'collection_calls': self.totals.collection_calls,
-            'tier_mix': self.totals.tier_mix(),
-        }
-        save_policy(
-            self.folder / 'policy', self.agent.shape, fetch(learner.params), self.agent.source
-        )
-        # The template that was trained with, which need not be the source's.
-        template = self.agent.chat.tokenizer.chat_template
-        write_atomically(self.folder / 'policy' / 'chat_template.jinja', template)
+        rl = self.totals.told(config.steps)
+        save_agent(self.agent, params, self.folder / 'policy')
         write_result(
             self.folder / 'result.json', suites=suites, rl=rl,
             seconds=self.clock.seconds(), seed=config.seed, config=config,

@@ -18,6 +18,7 @@ from cacherl_jax.compose.agent import (
     task_source,
     tasks_of,
 )
+from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.grpo.update import make_update
@@ -64,7 +65,8 @@ def supervised_start(
     """Learn the demonstrations; parameters of the agent in, those of the supervised start out."""
     settings = config.supervised
     steps = settings.steps(len(lessons.lengths))
-    score = make_score(agent, SamplingSettings())
+    tuning = Tuning(settings=config.lora, params=agent.params)
+    score = tuning.score(make_score(agent, SamplingSettings()))
     place = row_placement(agent.mesh)
     update = make_update(score, supervised_optimizer(settings, steps), config.update, place)
     root = keys.root(config.seed)
@@ -74,9 +76,9 @@ def supervised_start(
             advance(loss=metrics['loss/supervised'])
             tell(metrics)
 
-        learner = update.init(agent.params)
+        learner = update.init(tuning.init(root))
         learner = learn(learner, update, lessons.rows, lessons.lengths, settings, root, told)
-    return learner.params
+    return tuning.merged(learner.params)
 
 
 def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathlib.Path) -> int:

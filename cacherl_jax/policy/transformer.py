@@ -11,6 +11,7 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from cacherl_jax.policy.kv_cache import attention
 from cacherl_jax.policy.shape import Params, Shape
@@ -54,12 +55,31 @@ def rotate(x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> jax.Array:
     return turned.astype(x.dtype)
 
 
-def project(x: jax.Array, weight: jax.Array, inputs: int = 1) -> jax.Array:
+@struct.dataclass
+class Adapted:
+    """A matrix with a low-rank change beside it (policy/lora.py), where a matrix is expected."""
+
+    weight: jax.Array  # [*inputs, *outputs]
+    down: jax.Array  # [*inputs, rank]
+    up: jax.Array  # [rank, *outputs]
+    scale: float = struct.field(pytree_node=False)
+
+    def merged(self) -> jax.Array:
+        """One matrix that does the same."""
+        change = self.scale * jnp.tensordot(self.down, self.up, 1)
+        return (self.weight.astype(change.dtype) + change).astype(self.weight.dtype)
+
+
+def project(x: jax.Array, weight: jax.Array | Adapted, inputs: int = 1) -> jax.Array:
     """x [row, block, *inputs] times weight [*inputs, *outputs] -> [row, block, *outputs].
 
     As one product of two matrices: with two axes left open XLA's CPU back end takes twice as long
     for the gradient.
     """
+    if isinstance(weight, Adapted):
+        narrow = project(x, weight.down.astype(x.dtype), inputs)
+        change = project(narrow, weight.up.astype(x.dtype))
+        return project(x, weight.weight, inputs) + weight.scale * change
     outputs = weight.shape[inputs:]
     size = math.prod(weight.shape[:inputs])
     flat = x.reshape(-1, size) @ weight.reshape(size, -1)
