@@ -93,11 +93,12 @@ function curve(name, points) {
 function showCurves() {
   const areas = new Map();
   for (const [name, points] of Object.entries(run.series)) {
+    if (points.length < 2) continue;  // one evaluation is a number in the table, not a curve
     const area = name.includes('/') ? name.slice(0, name.indexOf('/')) : 'policy';
     if (!areas.has(area)) areas.set(area, []);
     areas.get(area).push(curve(name.includes('/') ? name.slice(area.length + 1) : name, points));
   }
-  if (!areas.size) return at('curves').append(nothing('There is no metrics.jsonl in this folder yet.'));
+  if (!areas.size) return at('curves').append(nothing('There is no metrics.jsonl with two steps in this folder yet.'));
   const known = ['evaluate', 'rewards', 'policy'], last = ['failure', 'perf'];
   const rank = (area) => known.includes(area) ? known.indexOf(area) - 10 : last.indexOf(area);
   for (const [area, figures] of [...areas].sort(([a], [b]) => rank(a) - rank(b))) {
