@@ -56,6 +56,13 @@ def classed(rng):
     return [], messages
 
 
+def glossary(rng):
+    """No tools: many words, and the class of each."""
+    classes = {word: name for name, words in CLASSES.items() for word in words}
+    words = rng.sample(sorted(classes), rng.randint(5, 12))
+    return [], [user(', '.join(words)), says(', '.join(classes[word] for word in words))]
+
+
 def states(rng):
     """Of each item the state is looked up, by a backup where need be; its class picks the way.
 
