@@ -156,3 +156,20 @@ def pick(rng):
         asked = rng.choice((f'{name} {year}?', f'The {year} {kind} of {name}?'))
         messages += [user(asked), says(ids[place])]
     return [], messages
+
+
+def matching(rng):
+    """Which of the declared tools does what, asked in a word, one after the other."""
+    given, *wanted = rng.sample(NOUNS, rng.randint(3, 6))
+    names = distinct(rng, tool_name, len(wanted))
+    pairs = list(zip(names, wanted, strict=True))
+    tools = [tool(rng, name, [given], describe(rng, given, each)) for name, each in pairs]
+    messages = []
+    for name, each in rng.choices(pairs, k=rng.randint(4, 9)):
+        if rng.random() < 0.5:
+            messages += [user(f'Which tool for the {each}?'), says(name)]
+        else:
+            subject = made_up_name(rng).split()[0]
+            messages += [user(f'{each} {subject}'), asks(name, **{given: subject})]
+            messages += [returns('{}'), says('done')]
+    return tools, messages
