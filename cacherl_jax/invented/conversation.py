@@ -21,7 +21,7 @@ from cacherl_jax.invented.messages import (
     tool_name,
     user,
 )
-from cacherl_jax.invented.skills import editions, matching, pick, slots
+from cacherl_jax.invented.skills import backward, editions, matching, pick, slots
 from cacherl_jax.invented.states import classed, glossary, looked_up, sorted_out, sorting, states
 from cacherl_jax.invented.words import (
     ADJECTIVES,
@@ -169,7 +169,7 @@ KINDS = (
     (chain, 4), (branch, 4), (choose, 3), (several, 2), (correct, 2), (largest, 2), (session, 1),
     (both, 2), (respell, 1), (forks, 2), (facts, 1), (echo, 1), (slots, 4), (editions, 6),
     (states, 6), (sorted_out, 3), (classed, 2), (sorting, 9), (looked_up, 8), (pick, 2),
-    (glossary, 2), (matching, 14),
+    (glossary, 2), (matching, 14), (backward, 8),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

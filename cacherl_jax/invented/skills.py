@@ -17,6 +17,7 @@ from cacherl_jax.invented.messages import (
 from cacherl_jax.invented.words import (
     NOUNS,
     SUFFIXES,
+    WORDS,
     distinct,
     made_up_id,
     made_up_name,
@@ -163,7 +164,8 @@ def matching(rng):
     given, *wanted = rng.sample(NOUNS, rng.randint(3, 6))
     names = distinct(rng, tool_name, len(wanted))
     pairs = list(zip(names, wanted, strict=True))
-    tools = [tool(rng, name, [given], describe(rng, given, each)) for name, each in pairs]
+    about = rng.choice((lambda each: each, lambda each: describe(rng, given, each)))
+    tools = [tool(rng, name, [given], about(each)) for name, each in pairs]
     messages = []
     for name, each in rng.choices(pairs, k=rng.randint(4, 9)):
         if rng.random() < 0.5:
@@ -173,3 +175,16 @@ def matching(rng):
             messages += [user(f'{each} {subject}'), asks(name, **{given: subject})]
             messages += [returns('{}'), says('done')]
     return tools, messages
+
+
+def backward(rng):
+    """No tools: pairs of words, then from the second of a pair to its first, or the other way."""
+    words = rng.sample(WORDS, 2 * rng.randint(2, 6))
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    joint = rng.choice((' ', ': ', ' has ', ' is the '))
+    said = rng.choice((', ', '; ', '\n')).join(joint.join(pair) for pair in pairs)
+    messages = [user(said), says('Noted.')]
+    for first, second in rng.choices(pairs, k=rng.randint(4, 9)):
+        asked, answer = (first, second) if rng.random() < 0.25 else (second, first)
+        messages += [user(f'{asked}?'), says(answer)]
+    return [], messages
