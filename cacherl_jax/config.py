@@ -75,7 +75,7 @@ class RunConfig:
     chat_template: str = (
         ''  # a Jinja file in place of the tokenizer's own; base: the one that ships
     )
-    steps: int = 24  # RL steps
+    steps: int = 40  # RL steps
     groups: int = 8  # tasks a step
     optimizer: Literal['adamw', 'muon'] = 'adamw'  # of RL
     learning_rate: float = 3e-4  # of RL, constant after five steps of warm-up
@@ -91,7 +91,7 @@ class RunConfig:
     collection: CollectionSettings = CollectionSettings()
     execute: ExecuteSettings = ExecuteSettings()
     tool_cache: ToolCacheSettings = ToolCacheSettings(mode='replay')
-    decode: DecodeSettings = DecodeSettings(context_tokens=768, widths=(64, 384, 576, 768))
+    decode: DecodeSettings = DecodeSettings(context_tokens=576, widths=(64, 320, 448, 576))
     sampling: SamplingSettings = SamplingSettings()
     rollout: RolloutSettings = RolloutSettings()
     facts: FactSettings = FactSettings()
@@ -102,7 +102,7 @@ class RunConfig:
     admission: AdmissionSettings = AdmissionSettings()
     mix: MixSettings = MixSettings()
     advantage: AdvantageSettings = AdvantageSettings()
-    update: UpdateSettings = UpdateSettings(widths=(512, 640, 768))
+    update: UpdateSettings = UpdateSettings(widths=(288, 352, 416, 480, 576))
     watchdog: WatchdogSettings = WatchdogSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
 
@@ -163,14 +163,17 @@ class RunConfig:
 
 SMALL = RunConfig(
     weights=WeightSettings(
-        micro=Schedule(start=0.3, end=0.1, steps=30, shape='linear'),
-        macro=Schedule(start=0.5, end=0.2, steps=30, shape='linear'),
+        micro=Schedule(start=0.3, end=0.1, steps=40, shape='linear'),
+        macro=Schedule(start=0.5, end=0.2, steps=40, shape='linear'),
         final=Schedule(start=1.0),
     ),
-    mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=30, shape='linear')),
+    mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=40, shape='linear')),
+    # Without the deviation: it would blow small differences between attempts that all succeeded, or
+    # all failed, up to the size of the difference between success and failure.
+    advantage=AdvantageSettings(std=False, turn_baseline='place'),
     update=UpdateSettings(
-        widths=(512, 640, 768),
-        loss=LossSettings(kl_weight=0.02, supervised_weight=0.2, language_weight=0.05),
+        widths=(288, 352, 416, 480, 576),
+        loss=LossSettings(kl_weight=0.02, supervised_weight=0.2),
     ),
 )
 
@@ -181,12 +184,13 @@ SMOLLM2_BFCL = dataclasses.replace(
     chat_template='base',
     steps=2,
     groups=2,
-    learning_rate=1e-5,
+    lora=LoraSettings(rank=16),
+    learning_rate=5e-5,
     checkpoint_steps=1,
     curriculum=CurriculumSettings(suites=('bfcl',), levels=(1,), tasks=24, order='uniform'),
     bfcl=BfclSettings(distractor_tools=2),
     supervised=SupervisedSettings(
-        demonstrations=24, epochs=1, rows=4, optimizer='adamw', learning_rate=5e-5
+        demonstrations=12, epochs=1, rows=4, optimizer='adamw', learning_rate=5e-4
     ),
     collection=CollectionSettings(samples=0),
     decode=DecodeSettings(
@@ -200,7 +204,7 @@ SMOLLM2_BFCL = dataclasses.replace(
         widths=(512, 768, 1024, 1536),
         loss=LossSettings(kl_weight=0.02, supervised_weight=0.2),
     ),
-    evaluation=EvaluationSettings(unseen=8, seen=4),
+    evaluation=EvaluationSettings(unseen=4, seen=2),
     tool_cache=ToolCacheSettings(mode='replay', tiers=TierSettings()),
 )  # fmt: skip
 
