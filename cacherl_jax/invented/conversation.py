@@ -181,9 +181,12 @@ def conversation(rng: random.Random, dense: float = 0.0) -> tuple[list[dict], li
     """
     kinds = DENSE if dense and rng.random() < dense else KINDS
     make = rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
-    tools, messages = make(rng)
-    # Of tools with one name the first stays.
-    named = {item['function']['name']: item for item in reversed(tools)}
+    return declared(rng, *make(rng))
+
+
+def declared(rng: random.Random, tools: list[dict], messages: list[dict]):
+    """The same with each name declared once, numbers as numbers, and the tools in any order."""
+    named = {item['function']['name']: item for item in reversed(tools)}  # the first of a name
     for message in messages:
         for call in message.get('tool_calls', ()):
             _declare_types(named[call['function']['name']], call['function']['arguments'])
@@ -192,9 +195,9 @@ def conversation(rng: random.Random, dense: float = 0.0) -> tuple[list[dict], li
     return tools, messages
 
 
-def _declare_types(declared, arguments):
+def _declare_types(tool, arguments):
     """A parameter that is given a number is declared as one."""
-    properties = declared['function']['parameters']['properties']
+    properties = tool['function']['parameters']['properties']
     for field, given in arguments.items():
         if not isinstance(given, str):
             properties[field] = {'type': 'integer' if isinstance(given, int) else 'number'}
