@@ -164,7 +164,7 @@ def test_limits_are_kept_and_told():
     _, episodes = play(sizes)
     assert all(turn.stop - turn.start <= 5 for e in episodes for turn in e.turns)
     assert Termination.MAX_TOKENS in {episode.termination for episode in episodes}
-    _, episodes = play(dataclasses.replace(SIZES, context_tokens=256))
+    _, episodes = play(dataclasses.replace(SIZES, context_tokens=160))
     assert Termination.CONTEXT_FULL in {episode.termination for episode in episodes}
 
 

@@ -35,7 +35,7 @@ SETTINGS = (
 def model(tmp_path_factory):
     """A two-layer policy with the shipped tokenizer, as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp('model') / 'small'
-    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=1024)
+    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=2560)
     base = ROOT / 'cacherl_jax' / 'base'
     source = folder.with_name('source')
     source.mkdir()

@@ -72,6 +72,11 @@ def load_agent(config: RunConfig) -> Agent:
         source = pathlib.Path(places.get(config.model, lambda: config.model)())
         shape, params, generation = load_policy(source)
         tokenizer = load_tokenizer(source)
+        if len(tokenizer) > shape.vocab:
+            raise ValueError(
+                f'{source}: the tokenizer has {len(tokenizer)} tokens and the model {shape.vocab}; '
+                'give a folder in which they belong together'
+            )
     with refused():
         mesh = make_mesh(config.mesh)
         if config.chat_template:
