@@ -248,12 +248,12 @@ class Run:
         self.watchdog.look(step, numbers, shown)
         for record in shown if step % SHOWN_STEPS == 0 else ():
             self.show(record)
+        self.watchdog.act()  # before anyone raises over a broken step, and before it is kept
         return numbers
 
     def keep(self, step, learner, store, standing):
-        """Save when due, and when asked to stop; then end.  A degenerate step is not kept."""
+        """Save when due, and when asked to stop; then end."""
         due = (step + 1) % self.config.checkpoint_steps == 0 or step + 1 == self.config.steps
-        self.watchdog.act()
         if (stopping := self.stop()) or due:
             self._save(step + 1, learner, store, standing)
         leave_if(stopping, f'after step {step + 1}; the same command goes on')

@@ -37,7 +37,7 @@ def begin_again() -> None:
 
 
 class Watchdog:
-    """Decides after each step, says so, and acts when the step would be kept.
+    """Decides after each step, says so, and acts before the step is kept.
 
     A `new` run forgets what an earlier one in its folder left.
     """
