@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import tyro
 
+from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.compose.agent import load_agent, refused, rollout_of, tasks_of
 from cacherl_jax.compose.command import saved_config
 from cacherl_jax.config import PRESETS, RunConfig
@@ -28,7 +29,6 @@ from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.policy.sample import SamplingSettings
-from cacherl_jax.rewards.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
 from cacherl_jax.run.results import plain, settings_hash, versions

@@ -9,13 +9,13 @@ from evaluate_episodes import task
 from expert_endpoint import Experts, calls, completion, tool_call
 from judge_server import drip, serving
 
+from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.compose.agent import demonstrations
 from cacherl_jax.evaluate.chat_endpoint import PATIENCE, ChatEndpoint
 from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.evaluate.record import read_records
 from cacherl_jax.policy.sample import SamplingSettings
-from cacherl_jax.rewards.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.tasks.suite import draw
 from cacherl_jax.tasks.suites import SUITES

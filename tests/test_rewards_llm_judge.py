@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judge_server import drip, says, serving
 from rewards_episodes import ask, find, make_task, play, say
 
-from cacherl_jax.rewards.endpoint import EndpointError, EndpointSettings
+from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.rewards.facts import FactSettings, gather_facts
 from cacherl_jax.rewards.llm_judge import LlmJudge, LlmJudgeSettings
 from cacherl_jax.rewards.rubric import (

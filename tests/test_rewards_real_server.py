@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from rewards_episodes import ask, find, play, say
 
+from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings, Unanswered, complete
 from cacherl_jax.policy.weights import load_policy, save_policy
-from cacherl_jax.rewards.endpoint import EndpointError, EndpointSettings, Unanswered, complete
 from cacherl_jax.rewards.llm_judge import LlmJudge, LlmJudgeSettings
 
 COMMAND = os.environ.get('CACHERL_TRANSFORMERS', '')
@@ -71,7 +71,7 @@ def endpoint(server, **changed):
 def test_a_reply_comes_back_and_is_the_same_again(server):
     asked = [{'role': 'user', 'content': 'What is the capital of France?'}]
     deadline = time.monotonic() + 120
-    replies = {complete(endpoint(server), asked, deadline=deadline) for _ in range(2)}
+    replies = {complete(endpoint(server), asked, deadline=deadline).content for _ in range(2)}
     assert len(replies) == 1 and replies.pop().strip()
 
 

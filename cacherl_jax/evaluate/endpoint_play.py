@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from cacherl_jax.chat.completion import RawCall, Reply
+from cacherl_jax.chat.endpoint import ContextFull, Unanswered
 from cacherl_jax.chat.parse import HERMES, parse_turn, render_call
 from cacherl_jax.chat.strict_json import SPACE, decode_json
-from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint, ContextFull, RawCall, Reply
-from cacherl_jax.rewards.endpoint import Unanswered
+from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
 from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Status, specification

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cacherl_jax.rewards.endpoint import (
+from cacherl_jax.chat.endpoint import (
     EndpointError,
     EndpointSettings,
     Unanswered,
@@ -137,7 +137,7 @@ class LlmJudge:
         except Unanswered:
             self._count('unanswered')
             return None
-        grade = read_vote(reply)
+        grade = read_vote(reply.content)
         if grade is None:
             self._count('unread')
             return None

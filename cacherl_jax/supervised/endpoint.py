@@ -7,10 +7,8 @@ turn.  What it writes is text to learn from, read for markers and never executed
 import dataclasses
 import hashlib
 import json
-import os
 
-import openai
-
+from cacherl_jax.chat import endpoint
 from cacherl_jax.chat.parse import HERMES, parse_turn
 from cacherl_jax.supervised.augment import NoAnswer
 from cacherl_jax.supervised.thinking import Kind, Question, Reply, Teacher
@@ -40,15 +38,12 @@ class EndpointSettings:
     timeout_seconds: float = 60.0
 
     def __post_init__(self):
-        if not self.url.startswith(('http://', 'https://')):
-            raise ValueError(f'url must begin with http:// or https://, got {self.url!r}')
-        if not self.model:
-            raise ValueError(f'model must name a model of the server at {self.url}')
         if not 0 <= self.temperature <= 2:
             raise ValueError(f'temperature must be in [0, 2], got {self.temperature}')
         for name in ('thought_tokens', 'timeout_seconds'):
             if not getattr(self, name) > 0:
                 raise ValueError(f'{name} must be above 0, got {getattr(self, name)}')
+        endpoint_of(self)  # refuses what else is wrong
 
     @property
     def teacher(self) -> str:
@@ -70,41 +65,37 @@ def messages_for(question: Question) -> list[dict[str, str]]:
     ]
 
 
+def endpoint_of(settings: EndpointSettings) -> endpoint.EndpointSettings:
+    """The same in the words of the client."""
+    return endpoint.EndpointSettings(
+        url=settings.url,
+        model=settings.model,
+        key_variable=settings.key_variable,
+        attempt_seconds=settings.timeout_seconds,
+        max_tokens=settings.thought_tokens,
+    )
+
+
 def endpoint_teacher(settings: EndpointSettings) -> Teacher:
     """A teacher that asks the endpoint once for each question; thoughts cost the tokens it says.
 
     Raises ValueError where the key is missing.  A request raises NoAnswer where another try may
     help, and ValueError where the server refuses it.
     """
-    key = os.environ.get(settings.key_variable, '') if settings.key_variable else 'none'
-    if not key:
-        raise ValueError(
-            f'the environment variable {settings.key_variable} holds no key for {settings.url}; '
-            "set it, or give key_variable '' where none is needed"
-        )
-    client = openai.OpenAI(
-        base_url=settings.url, api_key=key, timeout=settings.timeout_seconds, max_retries=0
-    )
+    where = endpoint_of(settings)
+    endpoint.read_key(where)
 
     def teacher(question: Question) -> Reply:
         try:
-            answer = client.chat.completions.create(
-                model=settings.model,
-                messages=messages_for(question),
-                temperature=settings.temperature,
-                max_tokens=settings.thought_tokens,
+            answer = endpoint.complete_once(
+                where, messages_for(question), temperature=settings.temperature
             )
-        except (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError):
+        except endpoint.Passing:
             raise NoAnswer from None
-        except openai.APIStatusError as error:
-            # The body may repeat the key, so only the status is told.
-            raise ValueError(
-                f'{settings.url} refuses requests to {settings.model!r} with status '
-                f'{error.status_code}'
-            ) from None
-        said = answer.choices[0].message.content if answer.choices else ''
-        used = answer.usage.total_tokens if answer.usage else 0
+        except (endpoint.Unanswered, endpoint.EndpointError) as error:
+            raise ValueError(f'{settings.model!r} gives no thoughts: {error}') from None
         # A model that thinks for itself writes its own thinking first, which is not asked for.
-        return Reply(parse_turn(said or '', HERMES).content, used)
+        thought = parse_turn(answer.content, HERMES).content
+        return Reply(thought, answer.prompt_tokens + answer.completion_tokens)
 
     return teacher
