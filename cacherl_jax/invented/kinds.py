@@ -5,6 +5,7 @@ from cacherl_jax.invented.messages import (
     describe,
     distractors,
     noisy,
+    noted,
     returns,
     says,
     tool,
@@ -13,6 +14,7 @@ from cacherl_jax.invented.messages import (
 )
 from cacherl_jax.invented.words import (
     ADJECTIVES,
+    CALENDAR,
     NOUNS,
     distinct,
     made_up_id,
@@ -90,13 +92,15 @@ def branch(rng):
         )
     )
     found = value(rng)
+    wanted = nouns[2 + which]
+    note = rng.choice(('', f'{state}, so {wanted}.', f'It is {state}: {names[1 + which]}.'))
     messages = [
         user(request),
         asks(names[0], **{nouns[0]: subject}),
         returns(noisy(rng, {nouns[1]: state})),
-        asks(names[1 + which], **{nouns[0]: subject}),
-        returns(noisy(rng, {nouns[2 + which]: found})),
-        says(f'The {nouns[1]} is {state}. {nouns[2 + which].capitalize()}: {found}'),
+        noted(note, asks(names[1 + which], **{nouns[0]: subject})),
+        returns(noisy(rng, {wanted: found})),
+        says(f'The {nouns[1]} is {state}. {wanted.capitalize()}: {found}'),
     ]
     return tools + distractors(rng, rng.randint(0, 2)), messages
 
@@ -126,11 +130,14 @@ def choose(rng):
     ]
     found = value(rng)
     listing = [{kind: i, label: l} for i, l in zip(ids, labels, strict=True)]
-    if rng.random() < 0.6:  # names as keys, a line of text each
+    form, lines = rng.random(), labels
+    if form < 0.7:  # a line of text each, its name before or behind it
         lines = [
             rng.choice((f'{subject} {kind} {l}', f'{l} {label}', f'{label} {l}')) for l in labels
         ]
-        listing = dict(zip(ids, lines, strict=True))
+        pairs = (ids, lines) if form < 0.35 else (lines, ids)
+        listing = dict(zip(*pairs, strict=True))
+    note = rng.choice(('', f'{lines[place]}: {ids[place]}.'))
     messages = [
         user(
             f'Of the {owner} {subject}, take the {kind} with {label} {labels[place]} '
@@ -138,7 +145,7 @@ def choose(rng):
         ),
         asks(names[0], **{owner: subject}),
         returns(listing if isinstance(listing, dict) else {f'{kind}s': listing}),
-        asks(names[1], **{kind: ids[place]}),
+        noted(note, asks(names[1], **{kind: ids[place]})),
         returns(noisy(rng, {wanted: found})),
         says(f'{kind.capitalize()} {ids[place]}, {wanted}: {found}'),
     ]
@@ -232,30 +239,41 @@ def session(rng):
 
 
 def respell(rng):
-    """A listed name is meant though its words were said in another order or spelling."""
+    """A thing is named by its word, or by two in any order: then its spelling is looked up."""
     thing, wanted = rng.sample(NOUNS, 2)
     names = distinct(rng, lambda r: tool_name(r), 2)
     words = [
         [w.lower() for w in distinct(rng, lambda r: made_up_name(r).split()[0], 2)]
         for _ in range(rng.randint(2, 3))
     ]
-    second = rng.choice(NOUNS)
-    words = [[pair[0], second if rng.random() < 0.3 else pair[1]] for pair in words]
+    second = rng.sample(CALENDAR if rng.random() < 0.5 else NOUNS, len(words))
+    words = [[pair[0], other.lower()] for pair, other in zip(words, second, strict=True)]
+    if rng.random() < 0.4:  # the first word of all is the same
+        words = [[words[0][0], pair[1]] for pair in words]
     joint = rng.choice('_-')
-    listed = [joint.join(pair) for pair in words]
-    if len(set(listed)) < len(listed):
-        return respell(rng)
+    order = rng.choice((1, -1))
+    listed = [joint.join(pair[::order]) for pair in words]
     place = rng.randrange(len(listed))
-    said = words[place] if rng.random() < 0.5 else words[place][::-1]
+    single = rng.random() < 0.5
+    said = words[place][0] if single else ' '.join(words[place][:: rng.choice((1, 1, -1))])
+    meant = said if single else listed[place]
     found = value(rng)
-    messages = [
-        user(f'What is the {wanted} in the {thing} {" ".join(said)}?'),
-        asks(names[0]),
-        returns({f'{thing}s': listed}),
-        asks(names[1], **{thing: listed[place]}),
-        returns({wanted: found}),
-        says(f'The {wanted} of {listed[place]} is {found}.'),
-    ]
+    note = rng.choice(('', f'{thing.capitalize()}: {said}.', f'{thing} {said}.', f'The {said}.'))
+    request = rng.choice(
+        (
+            f'What is the {wanted} in the {thing} {said}?',
+            f'{thing} {said}: its {wanted}?',
+            f'Give me the {wanted} of {said}.',
+            f'{wanted} in the {said} {thing}, please.',
+        )
+    )
+    asked = asks(names[1], **{thing: meant})
+    messages = [user(request)]
+    if single:
+        messages.append(noted(note, asked))
+    else:
+        messages += [noted(note, asks(names[0])), returns({f'{thing}s': listed}), asked]
+    messages += [returns({wanted: found}), says(f'The {wanted} of {meant} is {found}.')]
     tools = [
         tool(rng, names[0], [], f'Names of every {thing}.'),
         tool(rng, names[1], [thing], describe(rng, thing, wanted)),

@@ -32,6 +32,11 @@ def calls(*requests) -> dict:
     }
 
 
+def noted(note: str, message: dict) -> dict:
+    """A message with calls that says first what it goes by."""
+    return message | {'content': note}
+
+
 def returns(content) -> dict:
     """A tool result: text, or JSON."""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)

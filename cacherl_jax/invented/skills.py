@@ -8,6 +8,7 @@ from cacherl_jax.invented.messages import (
     describe,
     distractors,
     noisy,
+    noted,
     returns,
     says,
     tool,
@@ -109,6 +110,9 @@ def editions(rng):
     ids = sorted(distinct(rng, made_up_id, len(lines)))
     order = rng.sample(range(len(lines)), len(lines))
     listing = {ids[place]: lines[place] for place in order}
+    if rng.random() < 0.6:
+        listing = {line: name for name, line in listing.items()}
+    note = rng.choice(('', f'{lines[0]}: {ids[0]}.', f'{lines[0]} is {ids[0]}.'))
     opened, wanted, found, summary = ids[0], rng.choice(NOUNS), quantity(rng), phrase(rng)
     request = rng.choice(
         (
@@ -126,7 +130,7 @@ def editions(rng):
         tool(rng, names[4], [kind], f'Double of a missing {kind}.'),
     ]
     messages = [user(request), asks(names[0], words=f'{subject} {year}'), returns(listing)]
-    messages += [asks(names[1], **{kind: opened})]
+    messages += [noted(note, asks(names[1], **{kind: opened}))]
     if rng.random() < 0.4:
         double = made_up_id(rng)
         messages += [returns({'error': 'unavailable', 'message': f'Unavailable: {opened}'})]
@@ -150,12 +154,15 @@ def pick(rng):
     lines = [(name, year) for name in rng.sample(names, rng.choice((1, 2, 2))) for year in years]
     lines = rng.sample(lines, rng.randint(2, len(lines)))
     ids = distinct(rng, made_up_id, len(lines))
-    listing = {i: f'{name} {kind} {year}' for i, (name, year) in zip(ids, lines, strict=True)}
+    titles = [f'{name} {kind} {year}' for name, year in lines]
+    pairs = (titles, ids) if rng.random() < 0.6 else (ids, titles)
+    listing = dict(zip(*pairs, strict=True))
+    whole = rng.random() < 0.5
     messages = [user(json.dumps(listing)), says('Noted.')]
     for place in (rng.randrange(len(ids)) for _ in range(rng.randint(3, 6))):
         name, year = lines[place]
         asked = rng.choice((f'{name} {year}?', f'The {year} {kind} of {name}?'))
-        messages += [user(asked), says(ids[place])]
+        messages += [user(asked), says(f'{titles[place]}: {ids[place]}' if whole else ids[place])]
     return [], messages
 
 

@@ -4,6 +4,7 @@ from cacherl_jax.invented.messages import (
     asks,
     calls,
     distractors,
+    noted,
     returns,
     says,
     tool,
@@ -34,6 +35,14 @@ ANSWERS = (
     '{item}: {state}, so {found}.',
     '{item} is {state}: {found}.',
     '{item} ({state}) {found}.',
+)
+
+REASONS = (
+    '{item}: {word} is {kind}, so {way}.',
+    '{item} {word}: {kind}, {way}.',
+    '{word} means {kind}, so {way} for {item}.',
+    '{item} is {word}, which is {kind}: {way}.',
+    '{item}, {word}, {kind}, {way}.',
 )
 
 
@@ -98,13 +107,23 @@ def states(rng):
     )
     messages = [user(request), calls(*(call(look, what, item) for item in items))]
     missing = [item for item in items if spared and rng.random() < 0.4]
+    reason, told = rng.choice(('', *REASONS)), rng.random() < 0.5
+    unknown = rng.choice(('unknown', 'missing', 'not known'))
+    known = [f'{i}: {unknown if i in missing else found_state[i]}.' for i in items]
+    ways = rng.choice(((one, two), (first, inner), (first, inner)))
+    reasons = [
+        reason.format(item=i, word=found_state[i], kind=classes[side[i]], way=ways[side[i]])
+        for i in items
+    ]
     for item in items:
         failed = {'error': 'unavailable', 'message': f'Unavailable: {item}'}
         messages.append(returns(failed if item in missing else {state: found_state[item]}))
     if missing:
-        messages.append(calls(*(call(spare, what, item) for item in missing)))
+        asked = calls(*(call(spare, what, item) for item in missing))
+        messages.append(noted(' '.join(known) if told else '', asked))
         messages += [returns({state: found_state[item]}) for item in missing]
-    messages.append(calls(*(call((one, two)[side[item]], what, item) for item in items)))
+    asked = calls(*(call((one, two)[side[item]], what, item) for item in items))
+    messages.append(noted(' '.join(reasons).strip(), asked))
     made = {item: rng.choice((few_words, title))(rng) for item in items}
     way = {item: few_words(rng) for item in items}
     messages += [returns({inner: way[i]} if side[i] else {first: made[i]}) for i in items]
@@ -128,11 +147,14 @@ def sorted_out(rng):
     tools = [tool(rng, look, [thing], f'{kind.capitalize()} of a {thing}.')]
     for way, of, name in zip(ways, classes, wanted, strict=True):
         tools.append(tool(rng, way, [thing], f'{name.capitalize()} if {of}.'))
+    note = rng.choice(('', *REASONS)).format(
+        item=subject, word=word, kind=classes[which], way=rng.choice((ways[which], wanted[which]))
+    )
     messages = [
         user(f'What suits the {kind} of {thing} {subject}, {wanted[0]} or {wanted[1]}?'),
         asks(look, **{thing: subject}),
         returns({kind: word}),
-        asks(ways[which], **{thing: subject}),
+        noted(note, asks(ways[which], **{thing: subject})),
         returns({wanted[which]: found}),
         says(f'{subject} is {word}, {wanted[which]}: {found}'),
     ]
@@ -149,13 +171,14 @@ def sorting(rng):
         tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
         for way, of, what in zip(ways, classes, wanted, strict=True)
     ]
-    messages = []
+    messages, reason = [], rng.choice(('', '{word} is {kind}.', '{kind}, so {way}.'))
     for _ in range(rng.randint(3, 6)):
         side = rng.randrange(2)
         word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
+        note = reason.format(word=word, kind=classes[side], way=wanted[side])
         messages += [
             user(word),
-            asks(ways[side], **{given: word}),
+            noted(note, asks(ways[side], **{given: word})),
             returns({wanted[side]: found}),
             says(found),
         ]
@@ -173,15 +196,16 @@ def looked_up(rng):
         tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
         for way, of, what in zip(ways, classes, wanted, strict=True)
     ]
-    messages = []
+    messages, reason = [], rng.choice(('', *REASONS))
     for subject in distinct(rng, made_up_name, rng.randint(2, 4)):
         side = rng.randrange(2)
         word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
+        note = reason.format(item=subject, word=word, kind=classes[side], way=wanted[side])
         messages += [
             user(subject),
             asks(look, **{given: subject}),
             returns({state: word}),
-            asks(ways[side], **{given: subject}),
+            noted(note, asks(ways[side], **{given: subject})),
             returns({wanted[side]: found}),
             says(f'{word}: {found}'),
         ]

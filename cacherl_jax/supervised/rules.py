@@ -107,7 +107,8 @@ def search(seen: Seen, query: str) -> str:
 def parse_document(seen: Seen, document: str) -> str:
     if document == seen.last('archive').get('copy'):
         return f'The copy is {document}, so I open it.'
-    title = seen.last('search').get(document)
+    titles = {name: title for title, name in seen.last('search').items()}
+    title = titles.get(document)
     return f'{document} is {title}, so I open it.' if title else f'I open {document}.'
 
 

@@ -142,11 +142,14 @@ class Reading(Question):
     def expert(self) -> Expert:
         """Find the table, filter (an error tells the column's real name), group, answer."""
         table, suffix = self.words[0], ''
+        named = f'Table {" ".join(self.words)}.'
         if len(self.words) > 1:
-            (listed,) = yield ask(Call('list_tables', {}))
+            (listed,) = yield ask(Call('list_tables', {}), noting=named)
             names = read(listed)['tables']
             table = next(name for name in names if {*name.split('_')} == {*self.words})
-        yield ask(Call('load_table', {'table': table}))
+            yield ask(Call('load_table', {'table': table}))
+        else:
+            yield ask(Call('load_table', {'table': table}), noting=named)
         (kept,) = yield ask(Call('filter_rows', {'column': self.column, 'value': self.value}))
         if kept.status is not Status.OK:
             suffix = re.search(rf'\b{self.column}(_\w+)', kept.text)[1]

@@ -110,7 +110,7 @@ def search(query: str) -> dict:
     known = [report for word in words for report in _BY_FAMILY.get(word, ()) if not report[2]]
     titles = {_DOCUMENT[report]: f'{report[0]} report {report[1]}' for report in known}
     best = sorted(titles, key=lambda name: (-len(words & set(titles[name].lower().split())), name))
-    return {name: titles[name] for name in sorted(best[:3])}
+    return {titles[name]: name for name in sorted(best[:3])}
 
 
 def parse_document(document: str) -> dict:
@@ -192,8 +192,10 @@ class Figure(Question):
         """Search, open (a copy where the report is out), read figure and summary, answer."""
         title = f'{self.company} report {self.year}'
         (found,) = yield ask(Call('search', {'query': f'{self.company} {self.year}'}))
-        chosen = next(key for key, value in read(found).items() if value == title)
-        (opened,) = yield ask(Call('parse_document', {'document': chosen}))
+        chosen = read(found)[title]
+        (opened,) = yield ask(
+            Call('parse_document', {'document': chosen}), noting=f'{title}: {chosen}.'
+        )
         if opened.status is not Status.OK:
             (stored,) = yield ask(Call('archive', {'document': chosen}))
             (opened,) = yield ask(Call('parse_document', {'document': read(stored)['copy']}))

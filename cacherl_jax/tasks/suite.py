@@ -112,14 +112,16 @@ def invent(purpose: str, *syllables: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def ask(*calls: Call) -> AssistantTurn:
-    """An expert's turn that only calls."""
-    return AssistantTurn(calls=calls)
+def ask(*calls: Call, noting: str = '') -> AssistantTurn:
+    """An expert's turn that calls; `noting` says first what it goes by, where that is a choice."""
+    return AssistantTurn(content=noting, calls=calls)
 
 
-def ask_each(calls: Mapping[str, Call]) -> Generator[AssistantTurn, tuple[Result, ...], dict]:
+def ask_each(
+    calls: Mapping[str, Call], noting: str = ''
+) -> Generator[AssistantTurn, tuple[Result, ...], dict]:
     """Asks side by side in one turn; the results come back under the keys of their calls."""
-    results = yield ask(*calls.values())
+    results = yield ask(*calls.values(), noting=noting)
     return dict(zip(calls, results, strict=True))
 
 

@@ -38,6 +38,7 @@ CITIES = {'train': _NAMES[:800], 'validation': _NAMES[800:1100], 'test': _NAMES[
 DAYS = ('Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday', 'Sunday')
 WET = ('rain', 'drizzle', 'storm', 'showers', 'thunder', 'sleet')
 DRY = ('sunny', 'clear', 'bright', 'fair', 'dry', 'cloudless')
+BRANCHES = {'wet': 'indoor', 'dry': 'route'}  # the tool that a sky asks for
 
 
 def _phrases(*words: str) -> tuple[str, ...]:
@@ -162,10 +163,15 @@ class Visit(Question):
         told = yield from ask_each({day: call('weather', day=day) for day in self.days})
         missing = [day for day in self.days if told[day].status is not Status.OK]
         if missing:
-            told |= yield from ask_each({day: call('forecast', day=day) for day in missing})
+            noted = [f'{day}: {read(told[day]).get("sky", "unknown")}.' for day in self.days]
+            asked = {day: call('forecast', day=day) for day in missing}
+            told |= yield from ask_each(asked, noting=' '.join(noted))
         sky = {day: read(told[day])['sky'] for day in self.days}
-        branch = {day: 'indoor' if sky[day] in WET else 'route' for day in self.days}
-        told = yield from ask_each({day: call(branch[day], day=day) for day in self.days})
+        kind = {day: 'wet' if sky[day] in WET else 'dry' for day in self.days}
+        branch = {day: BRANCHES[kind[day]] for day in self.days}
+        noted = [f'{day}: {sky[day]} is {kind[day]}, so {branch[day]}.' for day in self.days]
+        asked = {day: call(branch[day], day=day) for day in self.days}
+        told = yield from ask_each(asked, noting=' '.join(noted))
         plan = {day: list(read(told[day]).values()) for day in self.days}
         dry = [day for day in self.days if branch[day] == 'route']
         if dry:
