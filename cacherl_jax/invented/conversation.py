@@ -166,10 +166,10 @@ def echo(rng):
 
 
 KINDS = (
-    (chain, 4), (branch, 6), (choose, 5), (several, 2), (correct, 3), (largest, 2), (session, 1),
-    (both, 2), (respell, 6), (forks, 3), (facts, 1), (echo, 1), (slots, 5), (editions, 9),
-    (states, 14), (sorted_out, 5), (classed, 1), (sorting, 5), (looked_up, 7), (pick, 4),
-    (glossary, 1), (matching, 5), (backward, 2),
+    (chain, 4), (branch, 4), (choose, 5), (several, 2), (correct, 4), (largest, 2), (session, 1),
+    (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 7), (editions, 10),
+    (states, 16), (sorted_out, 4), (classed, 1), (sorting, 6), (looked_up, 6), (pick, 7),
+    (glossary, 1), (matching, 3), (backward, 1),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

@@ -45,6 +45,34 @@ REASONS = (
     '{item}, {word}, {kind}, {way}.',
 )
 
+QUOTES = ('{item}: {word}, a {kind} {what}: {way}.', '{word}, so {kind} {what}: {way}.')
+
+
+def two_ways(rng, fields, what, kinds, wanted):
+    """Two tools, one for each class of a thing, and how a choice between them is put in words.
+
+    Half the time they are called after what they give, and the choice quotes what they say of
+    themselves.  Returns tools, names, and reason(side, item, word) -> text.
+    """
+    forms = ('{want} for a {kind} {what}.', '{want} if {kind}.', 'The {want} when {kind}.')
+    form, reasons, names = rng.choice(forms), ('', *REASONS), distinct(rng, tool_name, 2)
+    if rng.random() < 0.5:
+        form, reasons = (
+            rng.choice(('{kind} {what}: {want}.', 'For a {kind} {what}: {want}.')),
+            QUOTES,
+        )
+        names = wanted if rng.random() < 0.7 else [tool_name(rng, want) for want in wanted]
+    reason, ways = rng.choice(reasons), rng.choice((names, wanted, wanted))
+    tools = [
+        tool(rng, name, fields, form.format(want=want, kind=kind, what=what).capitalize())
+        for name, want, kind in zip(names, wanted, kinds, strict=True)
+    ]
+
+    def put(side, item, word):
+        return reason.format(item=item, word=word, kind=kinds[side], what=what, way=ways[side])
+
+    return tools, names, put
+
 
 def classed(rng):
     """No tools: which of two classes a word belongs to, or other words of its class."""
@@ -78,17 +106,15 @@ def states(rng):
     One class needs one more call, the other two; the items are done side by side.
     """
     where, what, state, first, second, inner = rng.sample(NOUNS, 6)
-    look, spare, one, two, deeper = distinct(rng, tool_name, 5)
+    look, spare, deeper = distinct(rng, tool_name, 3)
     classes = rng.sample(rng.choice(OPPOSED), 2)
     subject = made_up_name(rng)
     make = rng.choice((lambda r: r.choice(CALENDAR), lambda r: r.choice(WORDS), made_up_name))
     items = distinct(rng, make, rng.choice((1, 2, 2, 2, 3)))
-    second_fields = [where, inner]
-    tools = [
+    tools, names, reason = two_ways(rng, [where, what], what, classes, [first, inner])
+    tools += [
         tool(rng, look, [where, what], f'{state.capitalize()} of a {what}.'),
-        tool(rng, one, [where, what], f'{first.capitalize()} for a {classes[0]} {what}.'),
-        tool(rng, two, [where, what], f'{inner.capitalize()} for a {classes[1]} {what}.'),
-        tool(rng, deeper, second_fields, f'{first.capitalize()} of the {inner}.'),
+        tool(rng, deeper, [where, inner], f'{first.capitalize()} of the {inner}.'),
     ]
     spared = rng.random() < 0.6
     if spared:
@@ -107,14 +133,10 @@ def states(rng):
     )
     messages = [user(request), calls(*(call(look, what, item) for item in items))]
     missing = [item for item in items if spared and rng.random() < 0.4]
-    reason, told = rng.choice(('', *REASONS)), rng.random() < 0.5
+    told = rng.random() < 0.5
     unknown = rng.choice(('unknown', 'missing', 'not known'))
     known = [f'{i}: {unknown if i in missing else found_state[i]}.' for i in items]
-    ways = rng.choice(((one, two), (first, inner), (first, inner)))
-    reasons = [
-        reason.format(item=i, word=found_state[i], kind=classes[side[i]], way=ways[side[i]])
-        for i in items
-    ]
+    reasons = ' '.join(reason(side[item], item, found_state[item]) for item in items).strip()
     for item in items:
         failed = {'error': 'unavailable', 'message': f'Unavailable: {item}'}
         messages.append(returns(failed if item in missing else {state: found_state[item]}))
@@ -122,8 +144,8 @@ def states(rng):
         asked = calls(*(call(spare, what, item) for item in missing))
         messages.append(noted(' '.join(known) if told else '', asked))
         messages += [returns({state: found_state[item]}) for item in missing]
-    asked = calls(*(call((one, two)[side[item]], what, item) for item in items))
-    messages.append(noted(' '.join(reasons).strip(), asked))
+    asked = calls(*(call(names[side[item]], what, item) for item in items))
+    messages.append(noted(reasons, asked))
     made = {item: rng.choice((few_words, title))(rng) for item in items}
     way = {item: few_words(rng) for item in items}
     messages += [returns({inner: way[i]} if side[i] else {first: made[i]}) for i in items]
@@ -140,21 +162,17 @@ def states(rng):
 def sorted_out(rng):
     """The class of one word, looked up, picks one of two tools; its name is not in the request."""
     thing, kind, *wanted = rng.sample(NOUNS, 4)
-    look, *ways = distinct(rng, tool_name, 3)
+    look = tool_name(rng)
     classes = rng.sample(rng.choice(OPPOSED), 2)
     which, subject, found = rng.randrange(2), made_up_name(rng), few_words(rng)
     word = rng.choice(CLASSES[classes[which]])
-    tools = [tool(rng, look, [thing], f'{kind.capitalize()} of a {thing}.')]
-    for way, of, name in zip(ways, classes, wanted, strict=True):
-        tools.append(tool(rng, way, [thing], f'{name.capitalize()} if {of}.'))
-    note = rng.choice(('', *REASONS)).format(
-        item=subject, word=word, kind=classes[which], way=rng.choice((ways[which], wanted[which]))
-    )
+    tools, ways, reason = two_ways(rng, [thing], thing, classes, wanted)
+    tools.append(tool(rng, look, [thing], f'{kind.capitalize()} of a {thing}.'))
     messages = [
         user(f'What suits the {kind} of {thing} {subject}, {wanted[0]} or {wanted[1]}?'),
         asks(look, **{thing: subject}),
         returns({kind: word}),
-        noted(note, asks(ways[which], **{thing: subject})),
+        noted(reason(which, subject, word), asks(ways[which], **{thing: subject})),
         returns({wanted[which]: found}),
         says(f'{subject} is {word}, {wanted[which]}: {found}'),
     ]
@@ -165,20 +183,14 @@ def sorting(rng):
     """One word after the other goes to the tool of its class, which only descriptions name."""
     given, *wanted = rng.sample(NOUNS, 3)
     classes = rng.sample(rng.choice(OPPOSED), 2)
-    ways = distinct(rng, tool_name, 2)
-    form = rng.choice(('{what} for a {of} {given}.', '{what} if {of}.', '{of}: the {what}.'))
-    tools = [
-        tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
-        for way, of, what in zip(ways, classes, wanted, strict=True)
-    ]
-    messages, reason = [], rng.choice(('', '{word} is {kind}.', '{kind}, so {way}.'))
+    tools, ways, reason = two_ways(rng, [given], given, classes, wanted)
+    messages = []
     for _ in range(rng.randint(3, 6)):
         side = rng.randrange(2)
         word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
-        note = reason.format(word=word, kind=classes[side], way=wanted[side])
         messages += [
             user(word),
-            noted(note, asks(ways[side], **{given: word})),
+            noted(reason(side, word, word), asks(ways[side], **{given: word})),
             returns({wanted[side]: found}),
             says(found),
         ]
@@ -188,24 +200,19 @@ def sorting(rng):
 def looked_up(rng):
     """Many subjects, each looked up first: its state, which nobody names before, picks the tool."""
     given, state, *wanted = rng.sample(NOUNS, 4)
-    look, *ways = distinct(rng, tool_name, 3)
+    look = tool_name(rng)
     classes = rng.sample(rng.choice(OPPOSED), 2)
-    form = rng.choice(('{what} for a {of} {given}.', '{what} if {of}.', 'The {what} when {of}.'))
-    tools = [tool(rng, look, [given], f'{state.capitalize()} of a {given}.')]
-    tools += [
-        tool(rng, way, [given], form.format(what=what, of=of, given=given).capitalize())
-        for way, of, what in zip(ways, classes, wanted, strict=True)
-    ]
-    messages, reason = [], rng.choice(('', *REASONS))
+    tools, ways, reason = two_ways(rng, [given], given, classes, wanted)
+    tools.append(tool(rng, look, [given], f'{state.capitalize()} of a {given}.'))
+    messages = []
     for subject in distinct(rng, made_up_name, rng.randint(2, 4)):
         side = rng.randrange(2)
         word, found = rng.choice(CLASSES[classes[side]]), few_words(rng)
-        note = reason.format(item=subject, word=word, kind=classes[side], way=wanted[side])
         messages += [
             user(subject),
             asks(look, **{given: subject}),
             returns({state: word}),
-            noted(note, asks(ways[side], **{given: subject})),
+            noted(reason(side, subject, word), asks(ways[side], **{given: subject})),
             returns({wanted[side]: found}),
             says(f'{word}: {found}'),
         ]

@@ -89,13 +89,13 @@ def weather(city: str, day: str) -> dict:
 
 
 def indoor(city: str, day: str) -> dict:
-    """Plan for a wet day."""
+    """For a wet day: indoor plan."""
     sky_of(city, day)
     return {'plan': chance('indoor', city, day).choice(INDOOR)}
 
 
 def route(city: str, day: str) -> dict:
-    """Route for a dry day."""
+    """For a dry day: route."""
     sky_of(city, day)
     return {'route': chance('route', city, day).choice(ROUTES)}
 
@@ -169,7 +169,7 @@ class Visit(Question):
         sky = {day: read(told[day])['sky'] for day in self.days}
         kind = {day: 'wet' if sky[day] in WET else 'dry' for day in self.days}
         branch = {day: BRANCHES[kind[day]] for day in self.days}
-        noted = [f'{day}: {sky[day]} is {kind[day]}, so {branch[day]}.' for day in self.days]
+        noted = [f'{day}: {sky[day]}, a {kind[day]} day: {branch[day]}.' for day in self.days]
         asked = {day: call(branch[day], day=day) for day in self.days}
         told = yield from ask_each(asked, noting=' '.join(noted))
         plan = {day: list(read(told[day]).values()) for day in self.days}
