@@ -78,7 +78,8 @@ class RunConfig:
     steps: int = 40  # RL steps
     groups: int = 8  # tasks a step
     optimizer: Literal['adamw', 'muon'] = 'adamw'  # of RL
-    learning_rate: float = 3e-4  # of RL, constant after five steps of warm-up
+    learning_rate: float = 3e-4  # of RL, after five steps of warm-up
+    decay_steps: int = 0  # RL steps over which the rate falls to a tenth; 0: it stays
     text_rows: int = 4  # demonstrations a step for the language-model term
     checkpoint_steps: int = 10  # RL steps between checkpoints
     mesh: MeshSettings = MeshSettings()
@@ -110,8 +111,9 @@ class RunConfig:
         for name in ('steps', 'groups', 'checkpoint_steps'):
             if getattr(self, name) < (0 if name == 'steps' else 1):
                 raise ValueError(f'{name} must be positive, got {getattr(self, name)}')
-        if self.learning_rate < 0:
-            raise ValueError(f'learning_rate must not be negative, got {self.learning_rate}')
+        for name in ('learning_rate', 'decay_steps'):
+            if getattr(self, name) < 0:
+                raise ValueError(f'{name} must not be negative, got {getattr(self, name)}')
         context = self.decode.context_tokens
         if self.update.widths[-1] < context:
             raise ValueError(

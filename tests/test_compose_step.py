@@ -1,5 +1,6 @@
 """Laws of a batch: which tokens are credited, and what cached and text rows add to it."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from rewards_episodes import ask, find, goal, make_task, play, say
 
+from cacherl_jax.compose.agent import rl_rate
 from cacherl_jax.compose.step import (
     TERMS,
     batch_of,
@@ -17,6 +19,7 @@ from cacherl_jax.compose.step import (
     term_weights,
     with_text,
 )
+from cacherl_jax.config import SMALL
 from cacherl_jax.grpo.advantage import AdvantageSettings
 from cacherl_jax.grpo.loss import CACHED, FRESH, LEFT_OUT, SUPERVISED, TEXT
 from cacherl_jax.keys import name_number
@@ -149,3 +152,11 @@ def test_success_is_the_share_of_a_tasks_attempts():
     numbers, share = task_success(tasks, [True, False, False, True, True, True])
     assert numbers.tolist() == [name_number(task.id) for task in tasks]
     np.testing.assert_allclose(share, [1 / 3, 1.0])
+
+
+def test_the_rate_of_rl_warms_up_and_falls_only_where_it_is_asked_to():
+    config = dataclasses.replace(SMALL, learning_rate=1.0, decay_steps=10)
+    falling = [float(rl_rate(config)(step)) for step in (0, 5, 10, 15, 99)]
+    np.testing.assert_allclose(falling, [0.2, 1.0, 0.55, 0.1, 0.1], rtol=1e-6)
+    level = rl_rate(dataclasses.replace(config, decay_steps=0))
+    np.testing.assert_allclose([float(level(step)) for step in (0, 5, 99)], [0.2, 1.0, 1.0])

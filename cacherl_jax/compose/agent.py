@@ -215,9 +215,21 @@ def rollout_of(
     return make_rollout(agent.chat, decoder, open_session, settings, root, rows, agent.call_format)
 
 
+def rl_rate(config: RunConfig) -> optax.Schedule:
+    """The learning rate of RL by optimizer step: five RL steps of warm-up, then level or falling.
+
+    It falls linearly, to a tenth at `decay_steps` RL steps after the warm-up.
+    """
+    high, epochs = config.learning_rate, config.update.epochs
+    low = 0.1 * high if config.decay_steps else high
+    warm = optax.linear_schedule(0.2 * high, high, 5 * epochs)
+    fall = optax.linear_schedule(high, low, max(1, config.decay_steps * epochs))
+    return optax.join_schedules([warm, fall], [5 * epochs])
+
+
 def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:
-    """Without decay, clipped at norm 1, five steps of warm-up."""
-    rate = optax.linear_schedule(0.2 * config.learning_rate, config.learning_rate, 5)
+    """Without weight decay, clipped at norm 1."""
+    rate = rl_rate(config)
     if config.optimizer == 'muon':
         return muon(rate, weight_decay=0.0)
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=0.0))
