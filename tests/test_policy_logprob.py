@@ -112,11 +112,22 @@ def test_recomputing_layers_changes_no_score():
 
 def test_conversations_packed_in_a_row_do_not_see_each_other():
     tokens, _ = rows(7, 2)
-    packed, segment = tokens.reshape(1, 14), jnp.repeat(jnp.arange(2), 7)[None]
-    scored = jnp.arange(14)[None] % 7 > 0
-    found, _ = ours(params(), packed, scored, segment=segment)
-    alone, _ = ours(params(), tokens, scored.reshape(2, 7))
+    packed, place = tokens.reshape(1, 14), jnp.arange(14)[None]
+    told = {'segment': place // 7, 'position': place % 7}
+    everything = jnp.ones(packed.shape, bool)
+    found, _ = ours(params(), packed, everything, **told)
+    alone, _ = ours(params(), tokens, everything.reshape(2, 7))
     np.testing.assert_allclose(found.reshape(2, 7), alone, atol=2e-5)
+    assert not found[0, 7] and np.all(found[0, 8:])  # the first of each is never scored
+
+
+def test_positions_that_begin_anew_give_the_hidden_states_of_a_row_alone():
+    tokens, _ = rows(7, 2)
+    place = jnp.arange(14)[None]
+    told = {'segment': place // 7, 'position': place % 7}
+    packed = hidden_states(params(), SHAPE, tokens.reshape(1, 14), **told)
+    alone = hidden_states(params(), SHAPE, tokens)
+    np.testing.assert_allclose(packed.reshape(alone.shape), alone, atol=1e-5)
 
 
 def test_where_ending_was_forbidden_the_end_had_no_share():
@@ -134,9 +145,19 @@ def test_where_ending_was_forbidden_the_end_had_no_share():
 
 def test_only_the_first_turns_start_may_not_end_it():
     sampled = jnp.asarray([[0, 0, 1, 1, 1, 0, 1, 1]], bool)
-    turn = jnp.asarray([[-1, -1, 0, 0, 0, 0, 1, 1]])
-    early = first_turn_start(sampled, turn, 2)
+    early = first_turn_start(sampled, 2)
     assert early.astype(int).tolist() == [[0, 0, 1, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize('least', [1, 2, 9])
+def test_each_packed_conversation_has_a_first_turn_of_its_own(least):
+    sampled = np.random.default_rng(least).random((2, 11)) < 0.6
+    sampled[:, 0] = False
+    position = jnp.asarray([*range(11), *range(11), 0, 0])[None]  # and padding of two
+    packed = jnp.asarray([*sampled.reshape(-1), False, False])[None]
+    early = first_turn_start(packed, least, position)
+    alone = first_turn_start(jnp.asarray(sampled), least)
+    assert early[0, :22].tolist() == alone.reshape(-1).tolist() and not early[0, 22:].any()
 
 
 def test_greedy_scores_are_nothing_or_impossible():

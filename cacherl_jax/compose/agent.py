@@ -169,14 +169,17 @@ def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) ->
 
 @functools.cache
 def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) -> Partial:
-    """score(params, tokens, length, sampled), of the distribution sampled from."""
+    """score(params, tokens, length, sampled), of the distribution sampled from.
 
-    def scored(params, tokens, length, sampled):
+    Packed rows are told apart by `position` and `segment`.
+    """
+
+    def scored(params, tokens, length, sampled, position=None, segment=None):
         no_end = None
         if sampling.min_tokens:
-            # Within the first run of sampled tokens ending was forbidden for a while.
-            turn = (sampled & ~jax.numpy.roll(sampled, 1, axis=1)).cumsum(axis=1) - 1
-            no_end = first_turn_start(sampled, turn, sampling.min_tokens)
+            # Whoever ended all the same was free to: that token is another policy's.
+            ended = jax.numpy.isin(tokens, jax.numpy.asarray(end_ids))
+            no_end = first_turn_start(sampled, sampling.min_tokens, position) & ~ended
         return score(
             params,
             shape,
@@ -185,6 +188,8 @@ def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) 
             sampling=sampling,
             end_ids=end_ids,
             no_end=no_end,
+            position=position,
+            segment=segment,
             remat=remat,
         )
 

@@ -44,7 +44,7 @@ class Tuning:
 def _with_adapter(score, settings: LoraSettings):
     """The same function for the same score and settings, so that it compiles once."""
 
-    def scored(params, learned, *row):
-        return score(adapted(params, learned, settings), *row)
+    def scored(params, learned, *row, **packed):
+        return score(adapted(params, learned, settings), *row, **packed)
 
     return scored

@@ -39,7 +39,15 @@ class Batch:
     behaviour_logprob: jax.Array  # f32  [row, token]  of the policy that sampled the row
     reference_logprob: jax.Array  # f32  [row, token]  of the frozen reference
     advantage: jax.Array  # f32  [row, token]
-    kind: jax.Array  # i32  [row]  FRESH, CACHED, SUPERVISED, LEFT_OUT or TEXT
+    kind: jax.Array  # i32  [row]  FRESH, CACHED, SUPERVISED, LEFT_OUT or TEXT; packed: [row, token]
+    # Of packed rows only (grpo/packing.py): each token's place in its row of before, and which row.
+    position: jax.Array | None = None  # i32  [row, token]
+    segment: jax.Array | None = None  # i32  [row, token]
+
+    @property
+    def token_kind(self) -> jax.Array:
+        """The kind of each token, i32 [row, 1] or, packed, [row, token]."""
+        return self.kind[:, None] if self.segment is None else self.kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,13 +165,29 @@ def cached_objective(logprob, behaviour_logprob, advantage, settings: LossSettin
 
 def term_tokens(batch: Batch, term: str):
     """bool [row, token]: the tokens that feed a term."""
-    fits = jnp.isin(batch.kind, jnp.array(KINDS[term]))
-    return batch.sampled & fits[:, None]
+    return batch.sampled & jnp.isin(batch.token_kind, jnp.array(KINDS[term]))
 
 
-def token_weight(tokens, term: str, settings: LossSettings):
-    """What a token weighs in its row, f32 [row, 1]: 1, 1 / tokens of the row, or 1 / constant."""
-    count = tokens.sum(axis=1, keepdims=True)
+def row_tokens(tokens, segment=None):
+    """How many of `tokens` its row has, i32 [row, 1]; packed, its row of before: [row, token]."""
+    if segment is None:
+        return tokens.sum(axis=1, keepdims=True)
+    width = tokens.shape[1]
+    place = jnp.where(segment < 0, width, segment)  # out of range: padding counts nowhere
+
+    def one(held, places):
+        counts = jnp.zeros(width, jnp.int32).at[places].add(held, mode='drop')
+        return counts.at[places].get(mode='fill', fill_value=0)
+
+    return jax.vmap(one)(tokens.astype(jnp.int32), place)
+
+
+def token_weight(tokens, term: str, settings: LossSettings, segment=None):
+    """What a token weighs in its row: 1, 1 / tokens of the row, or 1 / constant.
+
+    f32 [row, 1], or [row, token] where rows are packed.
+    """
+    count = row_tokens(tokens, segment)
     if settings.aggregation == 'token' or term in ('supervised', 'language'):
         return jnp.ones(count.shape, jnp.float32)
     if settings.aggregation == 'sequence':
@@ -187,7 +211,7 @@ def denominators(batch: Batch, settings: LossSettings) -> dict:
 def term_values(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
     """Each term's loss at each token, f32 [row, token]; finite, whatever the padding holds."""
     chex.assert_equal_shape([logprob, entropy, batch.advantage, batch.behaviour_logprob])
-    sampled = batch.sampled & (batch.kind != LEFT_OUT)[:, None]
+    sampled = batch.sampled & (batch.token_kind != LEFT_OUT)
     logprob, entropy = jnp.where(sampled, logprob, 0.0), jnp.where(sampled, entropy, 0.0)
     acting = term_tokens(batch, 'policy')
     behaviour = jnp.where(acting, batch.behaviour_logprob, jax.lax.stop_gradient(logprob))
@@ -196,7 +220,7 @@ def term_values(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
     fresh = dual_clipped_objective(jnp.exp(log_ratio(logprob, behaviour)), advantage, settings)
     cached = cached_objective(logprob, behaviour, advantage, settings)
     return {
-        'policy': -jnp.where((batch.kind == CACHED)[:, None], cached, fresh),
+        'policy': -jnp.where(batch.token_kind == CACHED, cached, fresh),
         'kl': KL[settings.kl](logprob, reference),
         'entropy': -entropy,
         'supervised': -logprob,
@@ -209,7 +233,7 @@ def numerators(values: dict, batch: Batch, settings: LossSettings) -> dict:
     sums = {}
     for term, value in values.items():
         tokens = term_tokens(batch, term)
-        weight = token_weight(tokens, term, settings)
+        weight = token_weight(tokens, term, settings, batch.segment)
         sums[term] = jnp.sum(value * weight, where=tokens)
     return sums
 

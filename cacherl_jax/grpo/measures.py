@@ -41,13 +41,13 @@ def token_sums(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
     clipped = clip_acts(jnp.exp(log), batch.advantage, settings)
     sums = {}
     for name, kind in (('policy', FRESH), ('cached', CACHED)):
-        tokens = acting & (batch.kind == kind)[:, None]
+        tokens = acting & (batch.token_kind == kind)
         sums |= {
             f'{name}/tokens': tokens.sum().astype(jnp.float32),
             f'{name}/clip_fraction': jnp.sum(clipped, where=tokens).astype(jnp.float32),
             f'{name}/ratio_mean': jnp.sum(jnp.exp(log), where=tokens),
         }
-    fresh, cached = term_tokens(batch, 'kl'), acting & (batch.kind == CACHED)[:, None]
+    fresh, cached = term_tokens(batch, 'kl'), acting & (batch.token_kind == CACHED)
     reference = jnp.where(fresh, batch.reference_logprob, 0.0)
     return sums | {
         'policy/entropy': jnp.sum(entropy, where=fresh),

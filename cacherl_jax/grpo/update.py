@@ -1,12 +1,13 @@
 """One update of the policy.  Learner and Batch in, Learner and metrics out; scoring is handed in.
 
 Rows are ordered by length on the host, cut into micro-batches, and each micro-batch to the smallest
-of a few widths that holds it: the number of compiled programs is the number of widths.
+of a few widths that holds it: the number of compiled programs is the number of widths.  Or they are
+packed first, several in one of these widths (grpo/packing.py).
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from cacherl_jax.grpo.loss import (
     total,
 )
 from cacherl_jax.grpo.measures import batch_facts, term_means, token_means, token_sums
+from cacherl_jax.grpo.packing import Packing, longest_row, plan_packed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class UpdateSettings:
     micro_rows: int = 8  # rows scored at once
     widths: tuple[int, ...] = (512, 1024, 2048, 4096)  # tokens; ascending; one program each
     epochs: int = 1  # optimizer steps on one batch
+    pack: bool = False  # several short rows in one, where that computes fewer tokens
     loss: LossSettings = dataclasses.field(default_factory=LossSettings)
 
     def __post_init__(self):
@@ -71,13 +74,9 @@ class MicroBatch(NamedTuple):
 def plan_micro_batches(lengths, micro_rows: int, widths) -> list[MicroBatch]:
     """Rows from long to short, `micro_rows` at a time; rows of length 0 are left out."""
     lengths = np.asarray(lengths)
+    longest_row(lengths, widths)
     order = np.argsort(-lengths, kind='stable')
     order = order[lengths[order] > 0].astype(np.int32)
-    if not order.size:
-        raise ValueError(f'an update needs a row with tokens, got {lengths.size} rows of length 0')
-    longest = int(lengths[order[0]])
-    if longest > widths[-1]:
-        raise ValueError(f'a row has {longest} tokens; widths end at {widths[-1]}')
     filled = np.full(-(-order.size // micro_rows) * micro_rows, lengths.size, np.int32)
     filled[: order.size] = order
     plan = []
@@ -96,10 +95,33 @@ def take(batch: Batch, rows, width: int) -> Batch:
     return cut.replace(kind=jnp.where(none, LEFT_OUT, cut.kind))
 
 
+def take_packed(batch: Batch, packing: Packing) -> Batch:
+    """The tokens named, those of several rows in one; padding is left out of every term."""
+    number = batch.tokens.shape[0]
+    none = packing.row >= number
+    row = jnp.minimum(packing.row, number - 1)
+
+    def pick(x):
+        return x[row, packing.position] if x.ndim == 2 else x[row]
+
+    packed = jax.tree.map(pick, batch)
+    return packed.replace(
+        length=(~none).sum(axis=1, dtype=jnp.int32),
+        sampled=packed.sampled & ~none,
+        kind=jnp.where(none, LEFT_OUT, packed.kind),
+        position=packing.position,
+        segment=packing.segment,
+    )
+
+
+APART = ('position', 'segment')  # what keeps packed rows apart
+
+
 class Programs(NamedTuple):
     """The compiled parts of an update that do not depend on the optimizer."""
 
     cut: Callable  # (batch, rows, width) -> Batch [micro_row, width]
+    pack: Callable  # (batch, packing) -> Batch [micro_row, width]
     accumulate: Callable  # (gradient, params, score, micro, divisors) -> (gradient, sums)
     begin: Callable  # (batch, planned) -> (divisors, facts)
     add_sums: Callable  # (sums, sums) -> sums
@@ -114,7 +136,8 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
     """
 
     def objective(params, score, micro: Batch, divisors):
-        logprob, entropy = score(params, micro.tokens, micro.length, micro.sampled)
+        apart = {} if micro.segment is None else {n: getattr(micro, n) for n in APART}
+        logprob, entropy = score(params, micro.tokens, micro.length, micro.sampled, **apart)
         sums = numerators(term_values(logprob, entropy, micro, loss), micro, loss)
         measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
         return total(sums, divisors, loss), {'terms': sums, 'tokens': measured}
@@ -134,7 +157,8 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
     def add_sums(sums, measured):
         return jax.tree.map(jnp.add, sums, measured)
 
-    return Programs(jax.jit(take, static_argnames='width'), accumulate, begin, add_sums)
+    cut = jax.jit(take, static_argnames='width')
+    return Programs(cut, jax.jit(take_packed), accumulate, begin, add_sums)
 
 
 def as_it_is(micro):
@@ -150,7 +174,8 @@ def make_update(
 ) -> Update:
     """Bind how to score, how to step and how to cut.
 
-    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token].
+    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token];
+    where rows are packed it is given their `position` and `segment` by name as well.
     Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
     of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
     """
@@ -171,16 +196,22 @@ def make_update(
         params = jax.tree.map(jnp.copy, params)  # updates use up what they take, the caller's never
         return _settled(Learner(params, optimizer.init(params), jnp.int32(0)))
 
+    def micro_batches(batch: Batch, lengths) -> Iterator[Batch]:
+        if settings.pack:
+            for packing in plan_packed(lengths, settings.micro_rows, settings.widths):
+                yield run.pack(batch, packing)
+            return
+        for rows, width in plan_micro_batches(lengths, settings.micro_rows, settings.widths):
+            yield run.cut(batch, rows, width=min(width, batch.tokens.shape[1]))
+
     def update(learner: Learner, batch: Batch, lengths):
         """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
         lengths = _checked(lengths, batch)
-        plan = plan_micro_batches(lengths, settings.micro_rows, settings.widths)
         divisors, facts = run.begin(batch, lengths > 0)
         reports = []
         for _ in range(settings.epochs):
             gradient, sums = _zeros_like(learner.params), None
-            for rows, width in plan:
-                micro = run.cut(batch, rows, width=min(width, batch.tokens.shape[1]))
+            for micro in micro_batches(batch, lengths):
                 gradient, measured = run.accumulate(
                     gradient, learner.params, score, micro, divisors
                 )
@@ -203,6 +234,8 @@ def raise_if_refused(metrics) -> None:
 
 def _checked(lengths, batch: Batch) -> np.ndarray:
     lengths = np.asarray(lengths)
+    if batch.segment is not None:
+        raise ValueError('rows of an update stand alone, these are packed; set pack, which does it')
     rows, columns = batch.tokens.shape
     if lengths.shape != (rows,):
         raise ValueError(f'lengths must be one number for each of {rows} rows, got {lengths.shape}')

@@ -17,15 +17,30 @@ from cacherl_jax.policy.shape import Params, Shape
 CHUNK_ENTRIES = 2**21  # logits held at a time: 8 MB in f32
 
 
-def first_turn_start(sampled: jax.Array, turn: jax.Array, min_tokens: int) -> jax.Array:
-    """bool [row, token]: the first `min_tokens` sampled positions of turn 0; none may end it."""
-    first = sampled & (turn == 0)
-    return first & (jnp.cumsum(first, axis=1) <= min_tokens)
+def first_turn_start(sampled: jax.Array, min_tokens: int, position=None) -> jax.Array:
+    """bool [row, token]: the first `min_tokens` positions of the first run of sampled ones.
+
+    `position` says where packed conversations begin anew, as it does for `score`; their first token
+    is never sampled.
+    """
+
+    def since_start(count):
+        if position is None:
+            return count
+        start = jnp.arange(count.shape[1]) - position
+        return count - jnp.take_along_axis(count, start, axis=1)
+
+    begins = sampled & ~jnp.roll(sampled, 1, axis=1)
+    first = sampled & (since_start(begins.cumsum(axis=1)) == 1)
+    return first & (since_start(first.cumsum(axis=1)) <= min_tokens)
 
 
-def hidden_states(params: Params, shape: Shape, tokens, *, segment=None, remat=False) -> jax.Array:
-    """[row, token, embed] of whole rows; position is the place in the row."""
-    position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+def hidden_states(
+    params: Params, shape: Shape, tokens, *, position=None, segment=None, remat=False
+) -> jax.Array:
+    """[row, token, embed] of whole rows; without `position` it is the place in the row."""
+    if position is None:
+        position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     attend = transformer.causal(segment)
     past = (None,) * shape.layers
     return transformer.forward(params, shape, tokens, position, attend, past, remat=remat)[0]
@@ -41,20 +56,22 @@ def score(
     sampling: SamplingSettings = SamplingSettings(),
     end_ids: tuple[int, ...] = (),
     no_end: jax.Array | None = None,
+    position: jax.Array | None = None,
     segment: jax.Array | None = None,
     remat: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probability of tokens[row, t] given tokens before it, and the entropy it was drawn at.
 
-    tokens i32, scored bool, no_end bool (ending was forbidden), segment i32: all [row, token].
+    tokens i32, scored bool, no_end bool (ending was forbidden), all [row, token]; position and
+    segment i32 [row, token] of packed conversations: their own places, and a number for each.
     Returns f32 [row, token] twice, in nats, exactly 0 where not scored; position 0 is never scored.
     """
     chex.assert_rank([tokens, scored], 2)
     chex.assert_equal_shape([tokens, scored])
     rows, width = tokens.shape
-    hidden = hidden_states(params, shape, tokens, segment=segment, remat=remat)
+    hidden = hidden_states(params, shape, tokens, position=position, segment=segment, remat=remat)
     before = jnp.roll(hidden, 1, axis=1).reshape(rows * width, -1)
-    scored = scored & (jnp.arange(width) > 0)
+    scored = scored & ((jnp.arange(width) if position is None else position) > 0)
     forbidden = jnp.zeros_like(scored) if no_end is None else no_end
 
     # Scored positions first: the chunks after them are skipped.
