@@ -122,6 +122,12 @@ def test_drawn_rows_come_after_fresh_ones_and_have_no_reference():
     np.testing.assert_array_equal(made.tokens[6:], rows(6).tokens[3:])
 
 
+def test_rows_keep_the_log_probabilities_of_the_policy_that_sampled_them():
+    made, sampler = batch(drawn()), rows(6).logprob
+    np.testing.assert_array_equal(made.behaviour_logprob[:6], sampler)
+    np.testing.assert_array_equal(made.behaviour_logprob[6:], sampler[3:])
+
+
 def test_a_draw_that_came_up_empty_changes_no_advantage():
     empty = batch(drawn(kept=(False, False, False)))
     np.testing.assert_array_equal(empty.advantage[:6], batch().advantage)

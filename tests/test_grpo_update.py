@@ -261,6 +261,29 @@ def test_the_ratio_is_one_before_an_update_and_not_after():
     assert once['policy/ratio_deviation'] < 1e-5 < twice['policy/ratio_deviation']
 
 
+@pytest.mark.parametrize(('kl', 'signed'), [('k1', True), ('k2', False), ('k3', False)])
+def test_an_estimate_of_the_divergence_is_negative_where_it_is_k1_alone(kl, signed):
+    fields, table = random_batch(17, kinds=(FRESH,))
+    given = table_logprob(fields, table)
+    for side in (-1, 1):
+        fields['reference_logprob'] = given - 0.5 * side
+        _, metrics = run(fields, table, kl=kl)
+        assert (
+            np.sign(metrics['loss/kl']) == np.sign(metrics['policy/kl']) == (side if signed else 1)
+        )
+
+
+def test_a_token_far_from_the_reference_owns_no_more_gradient_than_one_at_the_bound():
+    fields, table = random_batch(16, kinds=(FRESH,))
+    found = []
+    for reference in (5.0, 1e4):  # in nats, of tokens whose own are below 0
+        fields['reference_logprob'][:] = reference
+        found.append(run(fields, table, policy_weight=0.0, kl_weight=0.1))
+    (near, _), (far, metrics) = found
+    np.testing.assert_allclose(far, near, rtol=1e-5, atol=1e-6)
+    assert np.abs(near).max() > 0.1 and np.isfinite(metrics['loss/kl'])
+
+
 @pytest.mark.parametrize(
     'change',
     [
