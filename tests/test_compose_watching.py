@@ -1,6 +1,10 @@
 """The watchdog of a run: what it does to the run, and what outlives a roll-back."""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +16,18 @@ from cacherl_jax.run.watchdog import ActionSettings, WatchdogSettings
 WELL = {'loss/total': 0.1, 'update/gradient_norm': 1.0}
 BROKEN = WELL | {'loss/total': float('nan')}
 UPDATE = UpdateSettings(loss=LossSettings(kl_weight=0.02))
+
+
+ONCE = """
+import pathlib, sys
+from cacherl_jax.compose.watching import begin_again
+
+told = pathlib.Path('told')
+print(sys.flags.optimize, sys.orig_argv[1:], __name__, flush=True)
+if not told.exists():
+    told.touch()
+    begin_again()
+"""
 
 
 def watchdog(folder, new=False, again=lambda: None, **actions):
@@ -41,6 +57,20 @@ def test_a_roll_back_begins_again_with_a_stronger_kl_and_is_counted_beyond_the_c
     again.restore(before, [WELL])
     assert again.watch.rollbacks == 1
     assert again.tempered(UPDATE).loss.kl_weight == pytest.approx(0.06)
+
+
+def test_beginning_again_is_the_same_command(tmp_path):
+    (tmp_path / 'rooms').mkdir()
+    (tmp_path / 'rooms' / 'once.py').write_text(ONCE)
+    done = subprocess.run(
+        [sys.executable, '-O', '-m', 'rooms.once', '--name', 'a b'],
+        cwd=tmp_path,
+        env=os.environ | {'PYTHONPATH': str(pathlib.Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    first, second = done.stdout.splitlines()
+    assert first == second and "'--name', 'a b'] __main__" in first
 
 
 def test_after_the_last_roll_back_allowed_the_run_pauses(tmp_path):

@@ -30,10 +30,10 @@ HISTORY_STEPS = 200  # how far back the watchdog looks
 
 
 def begin_again() -> None:
-    """Replace this process by the same command."""
+    """Replace this process by the same command, with what was given to Python itself (-m, -X)."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *sys.argv])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 class Watchdog:
