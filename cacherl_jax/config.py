@@ -148,12 +148,13 @@ class RunConfig:
         """What RL samples from must be able to score every row of the update."""
         if not self.sampling.temperature:
             raise ValueError('sampling.temperature is 0: a group would be one episode, told often')
-        filters = dataclasses.replace(self.sampling, temperature=1.0) != SamplingSettings()
+        plain = dataclasses.replace(self.sampling, temperature=1.0, min_tokens=0)
+        filters = plain != SamplingSettings()
         loss = self.update.loss
         others = (max(self.mix.share.values), loss.kl_weight, loss.language_weight)
         if filters and any(others):
             raise ValueError(
-                'top_k, top_p, min_p and min_tokens give tokens of other policies probability 0; '
+                'top_k, top_p and min_p give tokens of other policies probability 0; '
                 f'mix.share, kl_weight and language_weight must be 0 with them, got {others}'
             )
 

@@ -11,24 +11,19 @@ from cacherl_jax import keys
 from cacherl_jax.compose.agent import (
     Agent,
     demonstrations,
-    make_score,
     record_demonstrations,
     refused,
     rollout_of,
     task_source,
     tasks_of,
 )
-from cacherl_jax.compose.tuning import Tuning
+from cacherl_jax.compose.learning import Lessons, lessons_of, supervised_stages
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import evaluation_metrics
-from cacherl_jax.grpo.update import make_update
-from cacherl_jax.mesh import row_placement
-from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params
 from cacherl_jax.rewards.facts import gather_facts
-from cacherl_jax.run.terminal import progress
-from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows, padded
-from cacherl_jax.supervised.update import learn, supervised_optimizer
+from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows
+from cacherl_jax.supervised.lessons import imported_arrays, with_thinking
 from cacherl_jax.tasks.bfcl_score import process_accuracy
 from cacherl_jax.tasks.listed import read_task_list
 from cacherl_jax.tasks.task import Episode, Task
@@ -37,48 +32,35 @@ from cacherl_jax.tools.execute import live_sessions
 from cacherl_jax.trajectory import Trajectory
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lessons:
-    """What the supervised start learns: demonstrations first, then general conversations."""
-
-    rows: Trajectory
-    lengths: np.ndarray  # i32 [row]
-    episodes: list[Episode]  # of the demonstrations
-
-
 def demonstrated_lessons(agent: Agent, config: RunConfig) -> Lessons:
-    """The expert's episodes of the first training tasks of each suite and level."""
-    tasks = tasks_of(config, 'train', config.supervised.demonstrations)
-    episodes = demonstrations(tasks, live_sessions(config.execute))
+    """The expert's episodes of the first training tasks of each suite and level, and files.
+
+    What is longer than the context is left out whole, and told.
+    """
+    settings, context = config.supervised, config.decode.context_tokens
+    tasks = tasks_of(config, 'train', settings.demonstrations)
+    arrays, fitting = [], []
     with refused():
-        gather_facts(episodes, config.facts)  # what does not fit its arrays is refused now
-    context = config.decode.context_tokens
-    arrays, fitting = demonstration_arrays(agent.chat, episodes, context)
-    arrays += general_rows(agent.chat, config.supervised.general, context, config.seed)
-    rows, lengths = padded(arrays, context)
-    return Lessons(rows=rows, lengths=lengths, episodes=[episodes[i] for i in fitting])
+        played = demonstrations(tasks, live_sessions(config.execute))
+        episodes = with_thinking(played, settings.thinking)
+        if episodes:
+            gather_facts(episodes, config.facts)  # what does not fit its arrays is refused now
+            arrays, fitting = demonstration_arrays(agent.chat, episodes, context)
+        if left_out := len(episodes) - len(fitting):
+            print(
+                f'{left_out} of {len(episodes)} demonstrations left out because they are longer '
+                f'than decode.context_tokens ({context})'
+            )
+        arrays += imported_arrays(agent.chat, settings, context, agent.call_format)
+    arrays += general_rows(agent.chat, settings.general, context, config.seed)
+    return lessons_of(arrays, [episodes[i] for i in fitting], config)
 
 
 def supervised_start(
     agent: Agent, lessons: Lessons, config: RunConfig, tell: Callable[[dict], None]
 ) -> Params:
-    """Learn the demonstrations; parameters of the agent in, those of the supervised start out."""
-    settings = config.supervised
-    steps = settings.steps(len(lessons.lengths))
-    tuning = Tuning(settings=config.lora, params=agent.params)
-    score = tuning.score(make_score(agent, SamplingSettings()))
-    place = row_placement(agent.mesh)
-    update = make_update(score, supervised_optimizer(settings, steps), config.update, place)
-    root = keys.root(config.seed)
-    with progress('supervised start', steps) as advance:
-
-        def told(metrics):
-            advance(loss=metrics['loss/supervised'])
-            tell(metrics)
-
-        learner = update.init(tuning.init(root))
-        learner = learn(learner, update, lessons.rows, lessons.lengths, settings, root, told)
-    return tuning.merged(learner.params)
+    """The parameters that RL begins from."""
+    return supervised_stages(agent, lessons, config, tell).params
 
 
 def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathlib.Path) -> int:

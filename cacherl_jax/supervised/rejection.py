@@ -23,6 +23,8 @@ Judge = Callable[[Episode], bool]
 class RejectionSettings:
     """What is sampled, and what is taken."""
 
+    samples: int = 0  # attempts at a task in a round; 0: no rejection sampling
+    iterations: int = 1  # times the policy is sampled and then trained anew, from the start
     per_task: int = 2  # most taken of a task
     rounds: int = 1  # times a task is played that has not as many yet
     tasks_at_once: int = 16  # played together
@@ -30,7 +32,9 @@ class RejectionSettings:
     worst_tier: Tier = Tier.EXACT  # least trusted answer that a sample may rest on
 
     def __post_init__(self):
-        for name in ('per_task', 'rounds', 'tasks_at_once'):
+        if self.samples < 0:
+            raise ValueError(f'samples must be 0 (none) or more, got {self.samples}')
+        for name in ('iterations', 'per_task', 'rounds', 'tasks_at_once'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
         if not 0 < self.minimum_score <= 1:
@@ -46,6 +50,17 @@ class Accepted:
     arrays: list[Arrays]
     episodes: list[Episode]
     counts: Mapping[str, int]  # sampled = accepted + the sum of refused/...; tasks, tasks_accepted
+
+    def report(self) -> str:
+        """How many were taken, and why the others were not."""
+        told = dict(self.counts)
+        refused = ', '.join(
+            f'{told[name]} {name.removeprefix("refused/")}' for name in sorted(told) if '/' in name
+        )
+        return (
+            f'rejection sampling: {len(self.arrays)} of {told.get("sampled", 0)} samples accepted, '
+            f'of {told["tasks_accepted"]} of {told["tasks"]} tasks'
+        ) + (f'; refused: {refused}' if refused else '')
 
     def combined(self, demonstrations: Sequence[Arrays]) -> list[Arrays]:
         """The demonstrations, then what was accepted."""

@@ -124,20 +124,62 @@ def checked_thought(thought: str, call_format: CallFormat = HERMES) -> str:
 
 def think_episode(episode: Episode, teacher: Teacher) -> Episode:
     """The episode with the teacher's thoughts, nothing else changed but where words are wrapped."""
-    conversation = Conversation(
-        messages=tuple(episode_messages(episode)),
-        tools=tuple(specification(tool) for tool in episode.task.tools),
-    )
+    conversation = spoken(episode)
     asked = questions(conversation)
     thoughts = {place: checked_thought(teacher(each).thought) for place, each in asked.items()}
-    said = _assistant(with_thoughts(conversation, thoughts).messages)
+    return _thinking(episode, with_thoughts(conversation, thoughts))
+
+
+def recalled(episodes: Sequence[Episode], thought: Sequence[Conversation]) -> list[Episode]:
+    """The episodes with the thoughts of the conversations that are theirs but for thoughts.
+
+    Raises ValueError where an episode has no such conversation, or a turn of it no thought.
+    """
+    known = {_bare(conversation): conversation for conversation in thought}
+    asked = [_bare(spoken(episode)) for episode in episodes]
+    lacking = [e.task.id for e, bare in zip(episodes, asked, strict=True) if bare not in known]
+    if lacking:
+        raise ValueError(
+            f'{len(lacking)} of {len(episodes)} demonstrations are not among its {len(thought)} '
+            f'conversations, {lacking[0]} for one; make it anew, with at least as many of each '
+            'suite and level'
+        )
+    found = [known[bare] for bare in asked]
+    for episode, conversation in zip(episodes, found, strict=True):
+        if any(not m.get('reasoning_content') for m in _assistant(conversation.messages)):
+            raise ValueError(f'the conversation of {episode.task.id} has a turn without a thought')
+    return [_thinking(*pair) for pair in zip(episodes, found, strict=True)]
+
+
+def spoken(episode: Episode) -> Conversation:
+    """The whole conversation of an episode."""
+    return Conversation(
+        messages=tuple(episode_messages(episode)),
+        tools=tuple(specification(tool) for tool in episode.task.tools),
+        source=episode.task.id,
+    )
+
+
+def _thinking(episode: Episode, conversation: Conversation) -> Episode:
+    """The episode with the thoughts and words of its conversation."""
     # Opening messages of a task may hold examples; the turns are the last ones.
-    said = said[len(said) - len(episode.turns) :]
+    said = _assistant(conversation.messages)[-len(episode.turns) :]
     turns = [
         dataclasses.replace(turn, thinking=message['reasoning_content'], content=message['content'])
         for turn, message in zip(episode.turns, said, strict=True)
     ]
     return dataclasses.replace(episode, turns=tuple(turns))
+
+
+def _bare(conversation: Conversation) -> str:
+    """Equal before and after thinking, which may make a thought of the words beside calls."""
+    told: list[object] = [conversation.tools]
+    for message in conversation.messages:
+        added = (
+            {'reasoning_content', 'content'} if message.get('tool_calls') else {'reasoning_content'}
+        )
+        told.append({name: x for name, x in message.items() if name not in added})
+    return json.dumps(told, sort_keys=True, ensure_ascii=False)
 
 
 def _assistant(messages: Sequence[Message]) -> list[Message]:

@@ -1,6 +1,7 @@
-"""The supervised start: cross-entropy on demonstrations, in an order made from the seed."""
+"""The supervised stage: cross-entropy on demonstrations, in an order made from the seed."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -12,32 +13,49 @@ import optax
 from cacherl_jax import keys
 from cacherl_jax.grpo.loss import SUPERVISED, Batch
 from cacherl_jax.grpo.update import Learner, Update
+from cacherl_jax.supervised.formats import FORMATS
+from cacherl_jax.supervised.rejection import RejectionSettings
 from cacherl_jax.trajectory import Trajectory
+
+FILES = ('.jsonl', '.json')  # endings of files of conversations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedSettings:
-    """How many demonstrations, and how they are learned."""
+    """What is learned, and how."""
 
-    demonstrations: int = 16  # of each suite and level
+    demonstrations: int = 16  # of each suite and level; 0 only where there are files
+    thinking: str = 'none'  # before turns of demonstrations: none, rules, or a file made by think
+    files: tuple[pathlib.Path, ...] = ()  # conversations learned beside them, or corrections
+    format: Literal['openai', 'sharegpt', 'hermes'] = 'openai'  # of the files
+    malformed: Literal['raise', 'skip'] = 'raise'  # what happens to records that are refused
     general: int = 0  # invented conversations learned beside them, so that nothing is forgotten
+    rejection: RejectionSettings = RejectionSettings()  # learning what the policy itself got right
     epochs: int = 4  # passes over them
-    rows: int = 16  # demonstrations a step
+    rows: int = 16  # conversations a step
+    pack: bool = False  # several short ones in one row, where that computes fewer tokens
     optimizer: Literal['muon', 'adamw'] = 'muon'  # muon learns small models in far fewer steps
     learning_rate: float = 0.01  # at its height; it warms up and falls to a tenth
     weight_decay: float = 0.01
 
     def __post_init__(self):
-        for name in ('demonstrations', 'epochs', 'rows'):
-            if getattr(self, name) < 1:
-                raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
-        if self.general < 0:
-            raise ValueError(f'general must be 0 or more, got {self.general}')
+        least = {'demonstrations': 0 if self.files else 1, 'general': 0, 'epochs': 1, 'rows': 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f'{name} must be at least {low}, got {getattr(self, name)}')
+        if self.thinking not in ('none', 'rules') and not self.thinking.endswith(FILES):
+            raise ValueError(
+                f'thinking must be none, rules or a file that ends in one of {FILES}, '
+                f'got {self.thinking!r}'
+            )
+        for name, allowed in (('format', tuple(FORMATS)), ('malformed', ('raise', 'skip'))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f'{name} must be one of {allowed}, got {getattr(self, name)!r}')
         if not 0 < self.learning_rate < 1:
             raise ValueError(f'learning_rate must be in (0, 1), got {self.learning_rate}')
 
     def steps(self, rows: int) -> int:
-        """Steps of all epochs over `rows` demonstrations; the last of an epoch may be smaller."""
+        """Steps of all epochs over `rows` conversations; the last of an epoch may be smaller."""
         return self.epochs * -(-rows // self.rows)
 
 
@@ -99,7 +117,7 @@ def supervised_batch(rows: Trajectory) -> Batch:
 
 
 def orders(settings: SupervisedSettings, count: int, root: jax.Array) -> Iterator[np.ndarray]:
-    """Which demonstrations each step learns: every one once an epoch, in an order of that epoch."""
+    """Which conversations each step learns: every one once an epoch, in an order of that epoch."""
     for epoch in range(settings.epochs):
         key = keys.stream(root, 'supervised', epoch)
         order = np.asarray(jax.random.permutation(key, count))
