@@ -1,5 +1,6 @@
 """The public update against a float64 reference, and the laws of masks, cutting and padding."""
 
+import dataclasses
 import functools
 
 import jax
@@ -25,6 +26,7 @@ from cacherl_jax.grpo.loss import (
 from cacherl_jax.grpo.update import (
     UpdateSettings,
     make_update,
+    minibatches,
     plan_micro_batches,
     raise_if_refused,
 )
@@ -327,6 +329,29 @@ def test_rate_and_epochs_change_the_step_and_a_rate_of_zero_takes_none():
     assert (run(fields, table, rate=0.0)[0] == 0).all()
 
 
+def test_minibatches_are_one_update_after_the_other_each_over_its_share_of_the_rows():
+    fields, table = random_batch(11)
+    lengths, batch = fields['length'], on_device(fields)
+    shares = minibatches(lengths, 3)
+    assert (sum(shares) == lengths).all() and all(0 < np.sum(s > 0) < 4 for s in shares)
+    settings = UpdateSettings(widths=(16,))
+    whole, part = (
+        make_update(bigram, optax.adam(0.1), dataclasses.replace(settings, minibatches=count))
+        for count in (3, 1)
+    )
+    at_once, _ = whole.update(whole.init(table), batch, lengths)
+    learner = part.init(table)
+    for share in shares:
+        learner, _ = part.update(learner, batch, share)
+    assert (np.asarray(at_once.params) == np.asarray(learner.params)).all()
+    assert at_once.step == learner.step == 3
+
+
+def test_more_minibatches_than_rows_leave_no_step_empty():
+    lengths = np.array([0, 5, 0, 7])
+    assert [share.tolist() for share in minibatches(lengths, 9)] == [[0, 5, 0, 0], [0, 0, 0, 7]]
+
+
 def test_nothing_sampled_is_refused_and_leaves_no_trace():
     fields, table = random_batch(12)
     fields['sampled'][:] = False
@@ -420,7 +445,9 @@ def test_nonsense_is_refused_by_name(wrong):
         LossSettings(**wrong)
 
 
-@pytest.mark.parametrize('wrong', [{'micro_rows': 0}, {'epochs': 0}, {'widths': (8, 4)}])
+@pytest.mark.parametrize(
+    'wrong', [{'micro_rows': 0}, {'epochs': 0}, {'minibatches': 0}, {'widths': (8, 4)}]
+)
 def test_a_cut_that_cannot_be_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         UpdateSettings(**wrong)

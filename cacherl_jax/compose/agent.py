@@ -225,11 +225,11 @@ def rl_rate(config: RunConfig) -> optax.Schedule:
 
     It falls linearly, to a tenth at `decay_steps` RL steps after the warm-up.
     """
-    high, epochs = config.learning_rate, config.update.epochs
+    high, each = config.learning_rate, config.update.epochs * config.update.minibatches
     low = 0.1 * high if config.decay_steps else high
-    warm = optax.linear_schedule(0.2 * high, high, 5 * epochs)
-    fall = optax.linear_schedule(high, low, max(1, config.decay_steps * epochs))
-    return optax.join_schedules([warm, fall], [5 * epochs])
+    warm = optax.linear_schedule(0.2 * high, high, 5 * each)
+    fall = optax.linear_schedule(high, low, max(1, config.decay_steps * each))
+    return optax.join_schedules([warm, fall], [5 * each])
 
 
 def rl_optimizer(config: RunConfig) -> optax.GradientTransformation:

@@ -37,15 +37,17 @@ class UpdateSettings:
 
     micro_rows: int = 8  # rows scored at once
     widths: tuple[int, ...] = (512, 1024, 2048, 4096)  # tokens; ascending; one program each
-    epochs: int = 1  # optimizer steps on one batch
+    epochs: int = 1  # passes over one batch
+    minibatches: int = 1  # optimizer steps of a pass; each takes its share of every group's rows
     pack: bool = False  # several short rows in one, where that computes fewer tokens
     loss: LossSettings = dataclasses.field(default_factory=LossSettings)
 
     def __post_init__(self):
         if self.micro_rows < 1:
             raise ValueError(f'micro_rows must be 1 or more, got {self.micro_rows}')
-        if self.epochs < 1:
-            raise ValueError(f'epochs must be 1 or more, got {self.epochs}')
+        for name in ('epochs', 'minibatches'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name} must be 1 or more, got {getattr(self, name)}')
         if not self.widths or self.widths[0] < 1 or list(self.widths) != sorted(set(self.widths)):
             raise ValueError(f'widths must ascend from 1 or more, got {self.widths}')
 
@@ -62,6 +64,17 @@ class Learner:
 class Update(NamedTuple):
     init: Callable  # (params) -> Learner
     update: Callable  # (Learner, Batch, lengths) -> (Learner, metrics)
+
+
+def minibatches(lengths: np.ndarray, count: int) -> list[np.ndarray]:
+    """Lengths of the rows of each optimizer step, 0 for those of the others.
+
+    Neighbours go to different steps, so that each step sees rows of every group.  A share without a
+    row is left out.
+    """
+    turn = np.cumsum(lengths > 0) % count
+    shares = [np.where(turn == number, lengths, 0) for number in range(count)]
+    return [share for share in shares if share.any()] or [lengths]
 
 
 class MicroBatch(NamedTuple):
@@ -206,19 +219,19 @@ def make_update(
 
     def update(learner: Learner, batch: Batch, lengths):
         """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
-        lengths = _checked(lengths, batch)
-        divisors, facts = run.begin(batch, lengths > 0)
+        shares = minibatches(_checked(lengths, batch), settings.minibatches)
         reports = []
-        for _ in range(settings.epochs):
+        for share in shares * settings.epochs:
+            divisors, facts = run.begin(batch, share > 0)
             gradient, sums = _zeros_like(learner.params), None
-            for micro in micro_batches(batch, lengths):
+            for micro in micro_batches(batch, share):
                 gradient, measured = run.accumulate(
                     gradient, learner.params, score, micro, divisors
                 )
                 sums = measured if sums is None else run.add_sums(sums, measured)
             learner, metrics = apply(learner, gradient, sums, divisors, facts)
             reports.append(metrics)
-        return learner, _over_epochs(reports)
+        return learner, _over_steps(reports)
 
     return Update(init, update)
 
@@ -268,8 +281,8 @@ def _keep_if(keep, old, new):
     return jax.tree.map(lambda before, after: jnp.where(keep, before, after), old, new)
 
 
-def _over_epochs(reports) -> dict:
-    """The mean over epochs, except that one refused epoch is enough to say so."""
+def _over_steps(reports) -> dict:
+    """The mean over optimizer steps, except that one refused step is enough to say so."""
     metrics = {name: sum(r[name] for r in reports) / len(reports) for name in reports[0]}
     metrics['update/refused'] = functools.reduce(
         jnp.maximum, [report['update/refused'] for report in reports]
