@@ -24,8 +24,10 @@ from cacherl_jax.schedule import Schedule
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.bfcl import BfclSettings
 from cacherl_jax.tool_cache.settings import ToolCacheSettings
+from cacherl_jax.tool_cache.thinning import ThinSettings
 from cacherl_jax.tool_cache.tiers import TierSettings
 from cacherl_jax.tools.execute import ExecuteSettings
+from cacherl_jax.tools.tool import Tier
 
 SUITES = ('research', 'trip', 'analysis')
 
@@ -41,11 +43,12 @@ class EvaluationSettings:
     seen: int = 8  # tasks of the train split, of each suite and level
     samples: int = 1  # attempts at each task
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
+    every: int = 0  # RL steps from one evaluation to the next; 0: only before RL and after it
 
     def __post_init__(self):
-        for name in ('unseen', 'seen', 'samples'):
-            if getattr(self, name) < 1:
-                raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+        for name in ('unseen', 'seen', 'samples', 'every'):
+            if getattr(self, name) < (0 if name == 'every' else 1):
+                raise ValueError(f'{name} must be positive, got {getattr(self, name)}')
         if self.samples > 1 and not self.sampling.temperature:
             raise ValueError(
                 f'{self.samples} samples at temperature 0 are one and the same; '
@@ -59,6 +62,7 @@ class CollectionSettings:
 
     demonstrations: bool = True  # the expert's calls on every training task
     samples: int = 1  # attempts of the supervised policy at every training task
+    thin: ThinSettings = ThinSettings()  # what is left of it, to study thin caches
 
     def __post_init__(self):
         if self.samples < 0:
@@ -71,6 +75,7 @@ class RunConfig:
 
     seed: int = 0
     run_dir: pathlib.Path = pathlib.Path('runs/small')  # everything the run writes
+    starts: pathlib.Path | None = None  # a folder of supervised starts that runs share
     model: str = 'base'  # base (ships), smollm2, or a Hugging Face folder or .gguf file
     chat_template: str = (
         ''  # a Jinja file in place of the tokenizer's own; base: the one that ships
@@ -131,6 +136,11 @@ class RunConfig:
             raise ValueError(
                 f'mix.share asks for up to {most} cached rows a step, buffer.capacity is '
                 f'{self.buffer.capacity}; lower one or raise the other'
+            )
+        if self.advantage.stratified and self.admission.worst_tier > Tier.EXACT:
+            raise ValueError(
+                'advantage.stratified compares cached rows with exact ones: admission.worst_tier '
+                f'must be {int(Tier.EXACT)} or less, got {int(self.admission.worst_tier)}'
             )
         if self.text_rows < 0:
             raise ValueError(f'text_rows must be 0 or more, got {self.text_rows}')

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from cacherl_jax.run.ending import why_unfinished
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
 from cacherl_jax.run.terminal import print_table
@@ -91,7 +92,7 @@ def run(job: Job) -> None:
     code = subprocess.run(job.command).returncode
     if not job.result.exists():
         raise Refusal(
-            f'the run in {job.folder} ended with code {code} and without a result',
+            f'the run in {job.folder} {why_unfinished(job.folder, code)}',
             remedy='see what it said; the same command goes on with this run',
         )
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cacherl_jax.compose.command import read_config, saved_config
+from cacherl_jax.compose.command import CHOICES, read_config, saved_config
 from cacherl_jax.config import PRESETS
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
@@ -60,7 +60,7 @@ def test_the_script_itself_ends_so():
         env=os.environ | {'PYTHONPATH': str(ROOT)},
     )
     assert done.returncode == 2 and done.stderr.startswith("refused: no preset 'tiny'")
-    assert done.stderr.endswith(f'Allowed: {", ".join(PRESETS)}\n')
+    assert done.stderr.endswith(f'Allowed: {CHOICES}\n')
 
 
 @pytest.mark.parametrize('preset', list(PRESETS))
@@ -72,6 +72,19 @@ def test_settings_read_from_a_run_are_those_it_began_with(preset, tmp_path):
 def test_a_folder_without_settings_is_refused(tmp_path):
     with pytest.raises(Refusal, match='holds no settings of a run'):
         saved_config(tmp_path)
+
+
+def test_the_settings_of_a_run_are_a_preset(tmp_path):
+    run = run_of(tmp_path / 'run', dataclasses.replace(PRESETS['small'], seed=7, steps=3))
+    config = read_config('', ['--preset', str(run / 'config.json'), '--steps', '4'])
+    assert config == dataclasses.replace(PRESETS['small'], seed=7, steps=4)
+    with pytest.raises(Refusal, match='holds no settings'):
+        read_config('', ['--preset', str(tmp_path / 'none.json')])
+
+
+def test_a_preset_may_be_changed_before_options_are_read():
+    config = read_config('', ['--groups', '3'], lambda preset: dataclasses.replace(preset, steps=2))
+    assert (config.steps, config.groups) == (2, 3)
 
 
 def test_a_setting_is_given_by_name_over_a_preset():
@@ -138,8 +151,30 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     job.result.write_text('{}')
     sweep.run(job)
     ended = dataclasses.replace(job, folder=tmp_path / 'other', command=(sys.executable, '-c', ''))
-    with pytest.raises(Refusal, match='without a result'):
+    with pytest.raises(Refusal, match='stopped before its end'):
         sweep.run(ended)
+
+
+PAUSES = """
+import json, pathlib
+folder = pathlib.Path({folder!r})
+(folder / 'checkpoints' / 'step-00000003').mkdir(parents=True)
+(folder / 'watchdog').mkdir()
+alarm = {{'name': 'repetition', 'message': 'calls made before: 60%'}}
+told = json.dumps({{'step': 4, 'action': 'pause', 'alarms': [alarm]}})
+(folder / 'watchdog' / 'step-00000004.json').write_text(told)
+"""
+
+
+def test_a_sweep_tells_a_paused_run_from_a_finished_and_from_a_failed_one(tmp_path):
+    paused = PAUSES.format(folder=str(tmp_path / 'paused'))
+    for name, program, words in (
+        ('paused', paused, 'paused by its watchdog at step 4: repetition: calls made before'),
+        ('failed', 'raise SystemExit(3)', 'ended with code 3'),
+    ):
+        command = (sys.executable, '-c', program)
+        with pytest.raises(Refusal, match=words):
+            sweep.run(sweep.Job(point={}, folder=tmp_path / name, command=command))
 
 
 def test_seeds_are_summed_up_as_mean_and_range():

@@ -42,6 +42,7 @@ from cacherl_jax.tools.execute import LiveSessions
 from cacherl_jax.tools.tool import specification
 
 BASE = pathlib.Path(__file__).parent.parent / 'base'
+LEEWAY = ('run_dir', 'starts', 'steps')  # settings that a run may change when it goes on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,11 +66,16 @@ def refused(allowed: str = '') -> Iterator[None]:
         raise Refusal(str(error), allowed=allowed) from error
 
 
+def model_source(model: str) -> pathlib.Path:
+    """Where the model of this name lies; a path is its own name."""
+    places = {'base': lambda: BASE, 'smollm2': locate_smollm2}
+    return pathlib.Path(places.get(model, lambda: model)())
+
+
 def load_agent(config: RunConfig) -> Agent:
     """Read the model, lay it out over the devices, and prove its chat template."""
-    places = {'base': lambda: BASE, 'smollm2': locate_smollm2}
     with refused('base, smollm2, a Hugging Face folder, a .gguf file'):
-        source = pathlib.Path(places.get(config.model, lambda: config.model)())
+        source = model_source(config.model)
         shape, params, generation = load_policy(source)
         tokenizer = load_tokenizer(source)
         if len(tokenizer) > shape.vocab:
@@ -248,4 +254,4 @@ def tool_specifications(task: Task) -> list[dict[str, Any]]:
 def lasting(config: RunConfig) -> dict[str, Any]:
     """The settings that a run may not change when it goes on."""
     settings = plain(config)
-    return {name: value for name, value in settings.items() if name not in ('run_dir', 'steps')}
+    return {name: value for name, value in settings.items() if name not in LEEWAY}

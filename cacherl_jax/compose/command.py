@@ -1,11 +1,13 @@
 """The command line of experiments: a preset, then settings by name; refused at once where wrong."""
 
 import dataclasses
+import enum
 import json
 import pathlib
 import sys
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import tyro
@@ -13,26 +15,38 @@ import tyro
 from cacherl_jax.config import PRESETS, RunConfig
 from cacherl_jax.run.refusal import Refusal
 
+CHOICES = f'{", ".join(PRESETS)}, or the config.json of a run'
 
-def read_config(description: str, arguments: list[str] | None = None) -> RunConfig:
-    """The configuration that the command line asks for.
+
+def read_config(
+    description: str,
+    arguments: list[str] | None = None,
+    change: Callable[[RunConfig], RunConfig] = lambda preset: preset,
+) -> RunConfig:
+    """The configuration that the command line asks for: options over `change` over a preset.
 
     Raises Refusal for an unknown preset and for settings that contradict each other; unknown
     options end the program with code 2 and a list of like ones.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    preset = _take_preset(arguments)
-    if preset not in PRESETS:
-        raise Refusal(f'no preset {preset!r}', allowed=', '.join(PRESETS))
+    default = change(_preset(_take_preset(arguments)))
     try:
         return tyro.cli(
             RunConfig,
-            default=PRESETS[preset],
+            default=default,
             args=arguments,
-            description=f'{description}\n--preset NAME: {", ".join(PRESETS)}',
+            description=f'{description}\n--preset NAME: {CHOICES}',
         )
     except ValueError as error:
         raise Refusal(str(error)) from error
+
+
+def _preset(name: str) -> RunConfig:
+    if name.endswith('.json'):
+        return read_settings(pathlib.Path(name))
+    if name not in PRESETS:
+        raise Refusal(f'no preset {name!r}', allowed=CHOICES)
+    return PRESETS[name]
 
 
 def _take_preset(arguments: list[str]) -> str:
@@ -42,7 +56,7 @@ def _take_preset(arguments: list[str]) -> str:
             return arguments.pop(place).partition('=')[2]
         if argument == '--preset':
             if place + 1 == len(arguments):
-                raise Refusal('--preset needs a name', allowed=', '.join(PRESETS))
+                raise Refusal('--preset needs a name', allowed=CHOICES)
             arguments.pop(place)
             return arguments.pop(place)
     return next(iter(PRESETS))
@@ -50,7 +64,11 @@ def _take_preset(arguments: list[str]) -> str:
 
 def saved_config(folder: pathlib.Path) -> RunConfig:
     """The settings that a run wrote down when it began."""
-    file = folder / 'config.json'
+    return read_settings(folder / 'config.json')
+
+
+def read_settings(file: pathlib.Path) -> RunConfig:
+    """The settings in a config.json."""
     try:
         return _settings(RunConfig, json.loads(file.read_text(encoding='utf-8')))
     except (OSError, ValueError, KeyError) as error:
@@ -68,4 +86,6 @@ def _settings(kind: Any, saved: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         each = inner[:1] * len(saved) if inner[1:] == (...,) else inner
         return tuple(_settings(one, value) for one, value in zip(each, saved, strict=True))
-    return pathlib.Path(saved) if kind is pathlib.Path else saved
+    if isinstance(kind, type) and issubclass(kind, (enum.Enum, pathlib.Path)):
+        return kind(saved)
+    return saved

@@ -26,25 +26,23 @@ from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
     demonstrated_lessons,
     evaluate,
-    fill_tool_cache,
-    supervised_start,
+    mean_success,
     text_rows,
     worst_tier_counts,
 )
-from cacherl_jax.compose.step import task_numbers
+from cacherl_jax.compose.start import start_of
+from cacherl_jax.compose.step import compared_within, row_lengths, running_of
 from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.compose.watching import HISTORY_STEPS, Watchdog
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.evaluate.report import render_report
-from cacherl_jax.grpo.advantage import Running
-from cacherl_jax.grpo.loss import LEFT_OUT
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
 from cacherl_jax.rewards.metrics import reward_metrics
-from cacherl_jax.rollout_cache.curriculum import Standing, observe, running_baseline
+from cacherl_jax.rollout_cache.curriculum import Standing, observe
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines, write_atomically
@@ -54,7 +52,6 @@ from cacherl_jax.run.results import plain, write_result
 from cacherl_jax.run.stop import leave_if
 from cacherl_jax.tool_cache.cache import make_tool_cache
 
-NOTHING_SAVED = 'before RL; the same command begins anew'
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
 
 
@@ -72,6 +69,7 @@ class Run:
         self.settings = self.watchdog.tempered(config.update)
         self.lessons = demonstrated_lessons(agent, config)
         self.totals, self.clock = Totals(), Clock()
+        self.calls_before = 0  # live calls in RL before this process took up the run
         self._start() if new else self._go_on()
 
     def _bind(self, params):
@@ -116,6 +114,7 @@ class Run:
                 remedy='give at least as many steps, or another run folder',
             )
         self.totals = Totals(**records['totals'])
+        self.calls_before = self.totals.live_tool_calls
         self.clock = Clock(self.totals.seconds)
         self._open_lines(step)
         past = written_numbers(self.folder, 'rewards/judged', HISTORY_STEPS)
@@ -131,26 +130,19 @@ class Run:
         )
         for kept in ('rollout_cache', 'quarantine'):
             shutil.rmtree(self.folder / kept, ignore_errors=True)
-        told = make_metrics(self.folder / 'supervised')
-        steps = iter(range(1_000_000))
-
-        def tell(metrics):
-            told.write(next(steps), metrics)
-            leave_if(self.stop(), NOTHING_SAVED)
-
-        params = supervised_start(self.agent, self.lessons, self.config, tell)
-        told.close()
-        path = self.folder / 'tool_cache.sqlite'
-        self.totals.collection_calls = fill_tool_cache(self.agent, params, self.config, path)
-        leave_if(self.stop(), NOTHING_SAVED)
+        start = start_of(self.agent, self.lessons, self.config, self.stop)
+        self.totals.collection_calls = start.collection_calls
         self._open_tool_cache()
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
-        self._bind(params)
+        self._bind(start.params)
         self.learner = self._update.init(self.tuning.init(self.root))
         self.store = self.cache.add_demonstrations(self.cache.empty_store(), self.lessons)
         self.first_step, self.standing = 0, Standing()
         self._open_lines(0)
-        self.supervised = self._evaluate(params, 'supervised', -1)
+        self.supervised = start.suites
+        self.metrics.write(0, flat_metrics(start.suites, 'supervised'))
+        for record in start.episodes:
+            self.show(record)
         self._save(0, self.learner, self.store, self.standing)
 
     def _rollout_cache(self, tool_cache_hash):
@@ -184,7 +176,9 @@ class Run:
     def update(self, learner, batch, lengths):
         return self._update.update(learner, batch, np.asarray(lengths))
 
-    tasks_of = staticmethod(task_numbers)
+    def tasks_of(self, episodes):
+        """The group that each row is compared in."""
+        return compared_within(episodes, self.config.advantage)
 
     def draw_cached(self, store, groups, weights, step):
         return self.cache.draw(store, groups, weights, self.root, step)
@@ -199,16 +193,9 @@ class Run:
         """What fresh attempts at each row's task were paid before, where that is the baseline."""
         if self.config.advantage.baseline != 'running':
             return None
-        numbers = fetch(task_numbers(episodes)).tolist()
-        numbers += [] if draw is None else fetch(draw.entries.task).tolist()
-        known = {keys.name_number(task): tally for task, tally in standing.tasks.items()}
-        mean, std, seen = running_baseline(known, numbers)
-        return Running(mean=jnp.asarray(mean), std=jnp.asarray(std), seen=jnp.asarray(seen))
+        return running_of(standing, episodes, draw)
 
-    def lengths(self, mixed):
-        """Rows' lengths on the host; 0 for those that teach nothing."""
-        length, kinds = fetch((mixed.trajectory.length, mixed.kind))
-        return [int(n) if kind != LEFT_OUT else 0 for n, kind in zip(length, kinds, strict=True)]
+    lengths = staticmethod(row_lengths)
 
     def admit(self, store, fresh, groups, episodes, rewards, step):
         solved = [episode.task.solved(episode) for episode in episodes]
@@ -228,6 +215,7 @@ class Run:
         self.totals.episodes += len(episodes)
         self.totals.add_tiers(worst_tier_counts(episodes))
         answered = self.tool_cache.commit()
+        answered['tool_cache/live_calls'] += self.calls_before
         self.totals.live_tool_calls = int(answered['tool_cache/live_calls'])
         numbers = (
             reward_metrics(rewards, facts)
@@ -236,6 +224,7 @@ class Run:
             | self.cache.metrics(store, draw, step)
             | {
                 'rewards/solved': np.mean([e.task.solved(e) for e in episodes]),
+                'episodes/played': self.totals.episodes,
                 'episodes/turns': np.mean([len(e.turns) for e in episodes]),
                 'episodes/tokens': jnp.mean(fresh.length),
                 'perf/step_seconds': time.time() - started,
@@ -252,7 +241,12 @@ class Run:
         return numbers
 
     def keep(self, step, learner, store, standing):
-        """Save when due, and when asked to stop; then end."""
+        """Evaluate when due; save when due, and when asked to stop; then end."""
+        every = self.config.evaluation.every
+        if every and (step + 1) % every == 0 and step + 1 < self.config.steps:
+            found = evaluate(self.agent, self.tuning.policy(learner.params), self.config)
+            numbers = flat_metrics(found.suites) | {'evaluate/success': mean_success(found.suites)}
+            self.metrics.write(step, numbers)
         due = (step + 1) % self.config.checkpoint_steps == 0 or step + 1 == self.config.steps
         if (stopping := self.stop()) or due:
             self._save(step + 1, learner, store, standing)
@@ -273,18 +267,18 @@ class Run:
 
     # ---- after the loop
 
-    def _evaluate(self, params, stage: str, step: int) -> dict[str, Any]:
-        found = evaluate(self.agent, params, self.config)
-        self.metrics.write(max(step, 0), flat_metrics(found.suites, stage))
+    def _evaluate(self, params) -> dict[str, Any]:
+        found, step = evaluate(self.agent, params, self.config), self.config.steps
+        self.metrics.write(step, flat_metrics(found.suites, 'final'))
         for episode in found.episodes:
-            self.show(episode_record(episode, step=step, stage=stage))
+            self.show(episode_record(episode, step=step, stage='final'))
         return plain(found.suites)
 
     def finish(self, learner) -> None:
         """Evaluate; write result.json, the model as a Hugging Face folder and the report."""
         config = self.config
         params = self.tuning.merged(learner.params)
-        final = self._evaluate(params, 'final', config.steps)
+        final = self._evaluate(params)
         suites = {n: {'supervised': self.supervised[n], 'final': final[n]} for n in final}
         rl = self.totals.told(config.steps)
         save_agent(self.agent, params, self.folder / 'policy')

@@ -28,6 +28,8 @@ from cacherl_jax.tasks.bfcl_score import process_accuracy
 from cacherl_jax.tasks.listed import read_task_list
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tool_cache.cache import make_tool_cache
+from cacherl_jax.tool_cache.settings import ToolCacheSettings
+from cacherl_jax.tool_cache.thinning import ThinSettings, thin_file
 from cacherl_jax.tools.execute import live_sessions
 from cacherl_jax.trajectory import Trajectory
 
@@ -63,6 +65,13 @@ def supervised_start(
     return supervised_stages(agent, lessons, config, tell).params
 
 
+def filling(settings: ToolCacheSettings) -> ToolCacheSettings:
+    """The settings under which a cache is filled, whatever it is to answer later."""
+    # Every call runs: an answer that is merely like another is none to train on for ever.
+    tiers = dataclasses.replace(settings.tiers, fuzzy=False, best_effort=False)
+    return dataclasses.replace(settings, mode='read_through', tiers=tiers, content_hash='')
+
+
 def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathlib.Path) -> int:
     """Execute training tasks live, by the expert and by the supervised policy; record every answer.
 
@@ -70,12 +79,7 @@ def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathl
     """
     for part in ('', '-wal', '-shm'):
         path.with_name(path.name + part).unlink(missing_ok=True)
-    # Every call runs: an answer that is merely like another is none to train on for ever.
-    tiers = dataclasses.replace(config.tool_cache.tiers, fuzzy=False, best_effort=False)
-    settings = dataclasses.replace(
-        config.tool_cache, mode='read_through', tiers=tiers, content_hash=''
-    )
-    cache = make_tool_cache(path, settings, config.execute)
+    cache = make_tool_cache(path, filling(config.tool_cache), config.execute)
     tasks = tasks_of(config, 'train', config.curriculum.tasks)
     live = live_sessions(config.execute)
     if config.collection.demonstrations:
@@ -90,6 +94,9 @@ def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathl
         cache.commit()
     calls = live.live_calls + cache.live_calls
     cache.close()
+    if config.collection.thin != ThinSettings():
+        tools = {tool.identity: tool for task in tasks for tool in task.tools}
+        thin_file(path, tools, config.collection.thin, config.tool_cache.tiers.fuzzy_threshold)
     return calls
 
 

@@ -17,13 +17,17 @@ from cacherl_jax.grpo.advantage import (
     token_advantage,
     turn_advantage,
 )
-from cacherl_jax.grpo.loss import TEXT, Batch
+from cacherl_jax.grpo.loss import LEFT_OUT, TEXT, Batch
 from cacherl_jax.keys import name_number
+from cacherl_jax.rewards.facts import stratum
 from cacherl_jax.rewards.hybrid import Rewards, Weights
 from cacherl_jax.rollout_cache.buffer import Draw, Entries
+from cacherl_jax.rollout_cache.curriculum import Standing, running_baseline
 from cacherl_jax.rollout_cache.mix import Mixed
 from cacherl_jax.rollout_cache.record import Source
+from cacherl_jax.run.fetch import fetch
 from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.tools.tool import Tier
 from cacherl_jax.trajectory import Trajectory
 
 TERMS = ('micro', 'macro', 'penalty', 'final')  # the order of reward components in the cache
@@ -32,6 +36,22 @@ TERMS = ('micro', 'macro', 'penalty', 'final')  # the order of reward components
 def task_numbers(episodes: Sequence[Episode]) -> jax.Array:
     """i32 [row]: a number for each episode's task."""
     return jnp.asarray([name_number(episode.task.id) for episode in episodes], jnp.int32)
+
+
+def compared_within(episodes: Sequence[Episode], settings: AdvantageSettings) -> jax.Array:
+    """i32 [row]: the number of the group that each fresh row is compared in, its task.
+
+    Stratified: its task and the least trusted tier of its answers, so that nobody gains by drifting
+    off the cache.  Rows of exact and live answers keep their task's number, as cached rows do.
+    """
+    if not settings.stratified:
+        return task_numbers(episodes)
+    numbers = []
+    for episode in episodes:
+        results = (result for turn in episode.turns for result in turn.results)
+        trust = int(stratum(max((result.tier for result in results), default=Tier.LIVE)))
+        numbers.append(name_number(f'{episode.task.id} {trust}' if trust else episode.task.id))
+    return jnp.asarray(numbers, jnp.int32)
 
 
 def term_weights(weights: Weights) -> jax.Array:
@@ -64,6 +84,21 @@ def task_success(groups: Sequence[Task], solved: Sequence[bool]) -> tuple[jax.Ar
     """The step's tasks by number, i32 [group], and the share of attempts that solved each, f32."""
     share = jnp.asarray(solved, jnp.float32).reshape(len(groups), -1).mean(axis=1)
     return jnp.asarray([name_number(task.id) for task in groups], jnp.int32), share
+
+
+def running_of(standing: Standing, episodes: Sequence[Episode], draw: Draw | None) -> Running:
+    """What earlier attempts at each row's task were paid; cached rows come after the fresh ones."""
+    numbers = fetch(task_numbers(episodes)).tolist()
+    numbers += [] if draw is None else fetch(draw.entries.task).tolist()
+    known = {name_number(task): tally for task, tally in standing.tasks.items()}
+    mean, std, seen = running_baseline(known, numbers)
+    return Running(mean=jnp.asarray(mean), std=jnp.asarray(std), seen=jnp.asarray(seen))
+
+
+def row_lengths(mixed: Mixed) -> list[int]:
+    """Rows' lengths on the host; 0 for those that teach nothing."""
+    length, kinds = fetch((mixed.trajectory.length, mixed.kind))
+    return [int(n) if kind != LEFT_OUT else 0 for n, kind in zip(length, kinds, strict=True)]
 
 
 @functools.partial(jax.jit, static_argnames='settings')

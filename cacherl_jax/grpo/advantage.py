@@ -27,12 +27,15 @@ class AdvantageSettings:
     turn_weight: float = 1.0  # of the per-turn advantage beside the episode's
     turn_baseline: Literal['turns', 'place'] = 'turns'  # all turns of the group, or those as late
     turn_discount: float = 0.0  # what a later turn's reward is worth one turn earlier, in [0, 1]
+    stratified: bool = False  # group numbers tell rows of one task apart by their worst cache tier
 
     def __post_init__(self):
         if self.baseline not in ('union', 'fresh', 'running'):
             raise ValueError(f'baseline must be union, fresh or running, got {self.baseline!r}')
         if self.turn_baseline not in ('turns', 'place'):
             raise ValueError(f'turn_baseline must be turns or place, got {self.turn_baseline!r}')
+        if self.baseline == 'running' and self.stratified:
+            raise ValueError('a task has one history: stratified needs the union or fresh baseline')
         if self.baseline == 'running' and self.leave_one_out:
             raise ValueError('leave_one_out has no meaning with the running baseline')
         if not 0 <= self.turn_discount <= 1:

@@ -149,8 +149,12 @@ def stratified_group(facts: Facts) -> np.ndarray:
 
     The remedy where tier-aware rewards pay for missing the cache.  i32 [row].
     """
-    trust = np.clip(facts.tier_worst, Tier.EXACT, Tier.BEST_EFFORT) - Tier.EXACT
-    return (facts.group * 3 + trust).astype(np.int32)
+    return (facts.group * 3 + stratum(facts.tier_worst)).astype(np.int32)
+
+
+def stratum(worst_tier: np.ndarray | Tier) -> np.ndarray:
+    """0 for exact or live, 1 for fuzzy, 2 for what is trusted less."""
+    return np.clip(worst_tier, Tier.EXACT, Tier.BEST_EFFORT) - Tier.EXACT
 
 
 def _blank(rows: int, settings: FactSettings) -> Facts:

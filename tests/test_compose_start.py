@@ -1,0 +1,173 @@
+"""The start of a run: made once for all that agree on it, and untouched by looking at RL."""
+
+import dataclasses
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from tiny_policy import SETTINGS, make_policy
+
+from cacherl_jax.compose.agent import load_agent
+from cacherl_jax.compose.command import read_config
+from cacherl_jax.compose.run import Run
+from cacherl_jax.compose.stages import demonstrated_lessons
+from cacherl_jax.compose.start import start_config, start_key, start_of
+from cacherl_jax.config import PRESETS, RunConfig
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.schedule import Schedule
+from cacherl_jax.tool_cache.cache import make_tool_cache
+from cacherl_jax.tool_cache.thinning import ThinSettings
+from experiments.train import train
+
+
+@pytest.fixture(scope='module')
+def begun(tmp_path_factory):
+    """A configuration with a small policy, and the agent and lessons that it asks for."""
+    folder = tmp_path_factory.mktemp('model')
+    config = read_config('', ['--model', str(make_policy(folder)), *SETTINGS])
+    agent = load_agent(config)
+    return config, agent, demonstrated_lessons(agent, config)
+
+
+def going_on():
+    """Nobody asks for a stop."""
+    return False
+
+
+def equal(one, other):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def metrics_of(folder):
+    return [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
+
+
+def changed(config, **fields):
+    """The configuration with fields of its parts replaced: update__loss__kl_weight=0."""
+    for name, value in fields.items():
+        path = name.split('__')
+        parts = [config, *map(functools.partial(_inner, config, path), range(1, len(path)))]
+        for part, field in zip(parts[::-1], path[::-1], strict=True):
+            value = dataclasses.replace(part, **{field: value})
+        config = value
+    return config
+
+
+def _inner(config, path, depth):
+    return functools.reduce(getattr, path[:depth], config)
+
+
+@pytest.mark.parametrize('preset', list(PRESETS))
+def test_the_settings_of_a_start_are_settings_and_those_of_themselves(preset):
+    once = start_config(PRESETS[preset])
+    assert isinstance(once, RunConfig) and start_config(once) == once
+
+
+def test_min_tokens_belongs_to_a_start_whatever_else_it_forbids():
+    config = changed(
+        PRESETS['small'],
+        mix__share=Schedule(start=0.0),
+        update__loss__kl_weight=0.0,
+        sampling=SamplingSettings(min_tokens=4),
+    )
+    assert start_config(config).sampling.min_tokens == 4
+
+
+@pytest.mark.parametrize(
+    'difference',
+    [
+        {'steps': 0},
+        {'update__loss__kl_weight': 0.0},
+        {'hybrid__tier_aware': 'worst'},
+        {'tool_cache__tiers__fuzzy': False},
+        {'tool_cache__mode': 'live'},
+        {'mix__share': Schedule(start=0.0)},
+        {'curriculum__order': 'success'},
+        {'evaluation__every': 3},
+    ],
+)
+def test_what_belongs_to_rl_changes_no_start(begun, difference):
+    config, agent, lessons = begun
+    assert start_key(agent, lessons, changed(config, **difference)) == start_key(*begun[1:], config)
+
+
+@pytest.mark.parametrize(
+    'difference',
+    [
+        {'seed': 1},
+        {'supervised__epochs': 2},
+        {'curriculum__tasks': 5},
+        {'collection__samples': 0},
+        {'collection__thin': ThinSettings(exact=0.5)},
+        {'evaluation__unseen': 3},
+        {'lora__rank': 4},
+    ],
+)
+def test_what_belongs_to_a_start_makes_another(begun, difference):
+    config, agent, lessons = begun
+    assert start_key(agent, lessons, changed(config, **difference)) != start_key(*begun[1:], config)
+
+
+def test_another_model_or_template_makes_another_start(begun, tmp_path):
+    config, agent, lessons = begun
+    source = tmp_path / 'other'
+    shutil.copytree(agent.source, source)
+    copied = dataclasses.replace(agent, source=source)
+    assert start_key(copied, lessons, config) == start_key(agent, lessons, config)
+    weights = bytearray((source / 'model.safetensors').read_bytes())
+    weights[-1] ^= 1
+    (source / 'model.safetensors').write_bytes(weights)
+    assert start_key(copied, lessons, config) != start_key(agent, lessons, config)
+
+
+def test_a_shared_start_is_made_once_and_is_the_one_that_would_be_made_alone(begun, tmp_path):
+    config, agent, lessons = begun
+    shared = {'starts': tmp_path / 'starts'}
+    configs = [
+        dataclasses.replace(config, run_dir=tmp_path / name, **(shared if name != 'alone' else {}))
+        for name in ('alone', 'first', 'second')
+    ]
+    configs[2] = changed(configs[2], update__loss__kl_weight=0.0)
+    alone, first, second = (start_of(agent, lessons, each, going_on) for each in configs)
+    assert equal(alone.params, first.params) and equal(first.params, second.params)
+    assert alone.suites == second.suites and alone.episodes == second.episodes
+    assert alone.collection_calls == second.collection_calls > 0
+    assert not equal(first.params, agent.params)
+    caches = [make_tool_cache(each.run_dir / 'tool_cache.sqlite') for each in configs]
+    assert len({cache.content_hash for cache in caches}) == 1 and len(caches[0].entries())
+    assert (configs[1].run_dir / 'supervised').exists()
+    assert not (configs[2].run_dir / 'supervised').exists()  # nothing was learned again
+
+
+def test_looking_at_a_policy_during_rl_does_not_change_it(begun, tmp_path):
+    config, agent, _ = begun
+    base = changed(config, steps=3, starts=tmp_path / 'starts')
+    learned, runs = [], []
+    for every in (0, 1):
+        run_dir = tmp_path / f'every-{every}'
+        each = changed(base, evaluation__every=every, run_dir=run_dir)
+        run = Run(each, agent, going_on)
+        learned.append(train(each, run, lambda **numbers: None).params)
+        runs.append(metrics_of(run_dir))
+    assert equal(*learned)
+    seen = [[line['step'] for line in run if 'evaluate/success' in line] for run in runs]
+    assert seen == [[], [0, 1]]  # the last step is evaluated as the end of the run
+    played = [line['episodes/played'] for line in runs[1] if 'episodes/played' in line]
+    assert played == [config.rows * steps for steps in (1, 2, 3)]
+
+
+def test_live_calls_are_counted_over_a_resumption(begun, tmp_path):
+    config, agent, _ = begun
+    live = changed(config, tool_cache__mode='live', starts=tmp_path / 'starts', checkpoint_steps=2)
+    calls = []
+    for name, pauses in (('whole', (4,)), ('broken', (2, 4))):
+        for steps in pauses:
+            each = changed(live, steps=steps, run_dir=tmp_path / name)
+            run = Run(each, agent, going_on)
+            train(each, run, lambda **numbers: None)
+        calls.append(run.totals.live_tool_calls)
+    assert calls[0] == calls[1] > 0
