@@ -28,7 +28,7 @@ ROOMS = (
     ('supervised',),
     ('evaluate',),
     ('run',),
-    ('config', 'tool_cache.__main__'),
+    ('config', 'bench', 'tool_cache.__main__'),
     ('compose',),
     ('experiments',),
 )

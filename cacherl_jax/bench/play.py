@@ -1,0 +1,86 @@
+"""A workload through the decoder: prompts read once, turns sampled, tool tokens forced in.
+
+What a rollout with tools does, with ids in place of texts: each turn ends at its limit, and the
+answer to it is given beforehand.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cacherl_jax import keys
+from cacherl_jax.bench.workloads import RolloutWork
+from cacherl_jax.policy.decode import Decoder, make_decoder
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.shape import Params, Shape
+from cacherl_jax.policy.slots import DecodeSettings, Rest
+from cacherl_jax.run.fetch import fetch
+from cacherl_jax.trajectory import Trajectory
+
+WIDTH_TOKENS = 64  # the cache is read in multiples of this: one program for each
+
+
+def decoder_of(
+    shape: Shape, work: RolloutWork, sampling: SamplingSettings, dtype=jnp.float32
+) -> Decoder:
+    """A decoder with a slot for each row, and room for all of its turns."""
+    settings = DecodeSettings(
+        slots=work.rows,
+        context_tokens=work.row_tokens,
+        turn_tokens=work.turn_tokens,
+        episode_tokens=work.row_tokens,
+        segment_tokens=work.turn_tokens,
+        widths=(*range(WIDTH_TOKENS, work.row_tokens, WIDTH_TOKENS), work.row_tokens),
+    )
+    return make_decoder(shape, settings, sampling, (shape.vocab,), dtype)  # no id ends a turn
+
+
+def make_player(
+    decoder: Decoder, params: Params, work: RolloutWork, prompts: np.ndarray, tools: np.ndarray
+) -> Callable[[int], Trajectory]:
+    """play(number) -> rows; another number draws other tokens.
+
+    prompts i32 [prompt, token]; tools i32 [turn - 1, row, token].
+    """
+    slots = np.arange(work.rows).reshape(work.prompts, work.group)
+    row_keys = jax.jit(
+        lambda number: jax.random.split(keys.stream(keys.root(0), 'play', number), work.rows)
+    )
+
+    def play(number: int) -> Trajectory:
+        state, own = decoder.init(), row_keys(number)
+        for ids, group in zip(prompts.tolist(), slots, strict=True):
+            prompt = decoder.prefill(params, ids)
+            state = decoder.admit(state, prompt, jnp.asarray(group), own[group])
+        for turn, start in enumerate(work.turn_starts):
+            if turn:
+                blocks = dict(enumerate(tools[turn - 1].tolist()))
+                state = decoder.append(params, state, blocks, start)
+            state = _sample_turn(decoder, params, state, start)
+        return state.rows
+
+    return play
+
+
+def _sample_turn(decoder, params, state, start):
+    """Segments until every row rests; the host reads each report, as a rollout's does."""
+    written = start
+    while True:
+        state, report = decoder.segment(params, state, written)
+        report = fetch(report)
+        written = int(report.length.max())
+        if (report.status != Rest.RUNNING).all():
+            return state
+
+
+def check(rows: Trajectory, work: RolloutWork) -> None:
+    """Raises AssertionError where the rows are not what the workload asks for."""
+    rows = fetch(rows)
+    lengths, sampled = set(rows.length.tolist()), int(rows.sampled.sum())
+    if lengths != {work.row_tokens} or sampled != work.sampled_tokens:
+        raise AssertionError(
+            f'rows must have {work.row_tokens} tokens and {work.sampled_tokens} sampled ones '
+            f'together, got lengths {sorted(lengths)} and {sampled}'
+        )
