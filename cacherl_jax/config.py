@@ -175,9 +175,17 @@ class RunConfig:
 
 
 SMALL = RunConfig(
+    steps=26,
+    groups=6,
+    # Few steps of RL have to suffice: each takes several steps of the optimizer, at a rate that
+    # falls, and examples weigh as much as the policy's own attempts.
+    optimizer='muon',
+    learning_rate=6e-3,
+    decay_steps=21,
+    supervised=SupervisedSettings(demonstrations=52, general=24, epochs=1, rows=8),
     weights=WeightSettings(
-        micro=Schedule(start=0.3, end=0.1, steps=40, shape='linear'),
-        macro=Schedule(start=0.5, end=0.2, steps=40, shape='linear'),
+        micro=Schedule(start=0.3, end=0.1, steps=26, shape='linear'),
+        macro=Schedule(start=0.5, end=0.2, steps=26, shape='linear'),
         final=Schedule(start=1.0),
     ),
     mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=40, shape='linear')),
@@ -185,9 +193,9 @@ SMALL = RunConfig(
     # all failed, up to the size of the difference between success and failure.
     advantage=AdvantageSettings(std=False, turn_baseline='place'),
     update=UpdateSettings(
-        widths=(288, 352, 416, 480, 576),
-        loss=LossSettings(kl_weight=0.02, supervised_weight=0.2),
+        widths=(320, 448, 576), minibatches=4, loss=LossSettings(kl_weight=0.005)
     ),
+    evaluation=EvaluationSettings(unseen=16, seen=4),
 )
 
 SMOLLM2_BFCL = dataclasses.replace(
@@ -198,7 +206,9 @@ SMOLLM2_BFCL = dataclasses.replace(
     steps=2,
     groups=2,
     lora=LoraSettings(rank=16),
+    optimizer='adamw',
     learning_rate=5e-5,
+    decay_steps=0,
     checkpoint_steps=1,
     curriculum=CurriculumSettings(suites=('bfcl',), levels=(1,), tasks=24, order='uniform'),
     bfcl=BfclSettings(distractor_tools=2),
