@@ -110,7 +110,8 @@ def learned_params(
     tuning = Tuning(settings=config.lora, params=agent.params)
     score = tuning.score(make_score(agent, SamplingSettings()))
     place = row_placement(agent.mesh)
-    cutting = dataclasses.replace(config.update, pack=settings.pack)
+    # Passes and steps are counted here: those of `update` are RL's.
+    cutting = dataclasses.replace(config.update, pack=settings.pack, epochs=1, minibatches=1)
     update = make_update(score, supervised_optimizer(settings, steps), cutting, place)
     root = keys.root(config.seed)
     with progress('supervised start', steps) as advance:
