@@ -8,6 +8,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -83,13 +84,14 @@ class RolloutCache:
 
     def add_demonstrations(self, store, lessons):
         """Experts' episodes enter through the same door, without log-probabilities."""
-        config = self.config
-        facts = gather_facts(lessons.episodes, config.facts)
+        config, episodes = self.config, lessons.episodes
+        if not episodes:
+            return store
+        facts = gather_facts(episodes, config.facts)
         rewards = fetch(hybrid_reward(facts, weights_at(0, config.weights), config.hybrid))
-        rows = fetch(lessons.rows)
         records = []
-        for row, episode in enumerate(lessons.episodes):
-            arrays = _row(rows, row, int(lessons.lengths[row])) | {'logprob': None}
+        for row, episode in enumerate(episodes):
+            arrays = lessons.arrays[row] | {'logprob': None}
             made = self._record(episode, arrays, rewards, row, 0, Source.DEMONSTRATION)
             verdict = self.door.consider(made, episode)
             records += [verdict.record] if verdict.outcome is Outcome.ADMITTED else []
@@ -135,15 +137,28 @@ class RolloutCache:
         run = self.folder.parent
         settled = self.door.settle(decisions(run)) if (run / DECISIONS).exists() else []
         records = [verdict.record for verdict in settled if verdict.record]
-        corrected = run / 'corrections'
-        known = record.read(corrected) if corrected.exists() else []
-        new = [one for one in known if one.identity not in self.door.seen]
-        self.door.seen |= {one.identity for one in new}
-        self.pending += records + new
-        for one in records + new:
+        records += self._corrections(run / 'corrections')
+        self.pending += records
+        for one in records:
             entries = as_entries([one], self.config.decode.context_tokens, TERMS)
             store = self.buffer.add(store, entries, jnp.ones(1, bool), step)
         return store
+
+    def _corrections(self, folder: pathlib.Path) -> list[Record]:
+        """Those not seen before; one that is longer than the context is left out and counted."""
+        known = record.read(folder) if folder.exists() else []
+        new = [one for one in known if one.identity not in self.door.seen]
+        self.door.seen |= {one.identity for one in new}
+        room = self.config.decode.context_tokens
+        for one in new:
+            if len(one.tokens) > room:
+                self.door.counts['refused/too_long'] += 1
+                print(
+                    f'{folder}: the correction of {one.task} is left out: it has {len(one.tokens)} '
+                    f'tokens, decode.context_tokens is {room}',
+                    file=sys.stderr,
+                )
+        return [one for one in new if len(one.tokens) <= room]
 
     def save(self) -> dict[str, Any]:
         """Write what was admitted since the last checkpoint; returns what that must hold."""

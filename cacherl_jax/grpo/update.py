@@ -39,7 +39,7 @@ class UpdateSettings:
     widths: tuple[int, ...] = (512, 1024, 2048, 4096)  # tokens; ascending; one program each
     epochs: int = 1  # passes over one batch
     minibatches: int = 1  # optimizer steps of a pass; each takes its share of every group's rows
-    pack: bool = False  # several short rows in one, where that computes fewer tokens
+    pack: bool = False  # several rows in one where that is less; widths may exceed the context
     loss: LossSettings = dataclasses.field(default_factory=LossSettings)
 
     def __post_init__(self):

@@ -33,7 +33,7 @@ class SupervisedSettings:
     rejection: RejectionSettings = RejectionSettings()  # learning what the policy itself got right
     epochs: int = 4  # passes over them
     rows: int = 16  # conversations a step
-    pack: bool = False  # several short ones in one row, where that computes fewer tokens
+    pack: bool = False  # several in one row where that is less; see update.widths
     optimizer: Literal['muon', 'adamw'] = 'muon'  # muon learns small models in far fewer steps
     learning_rate: float = 0.01  # at its height; it warms up and falls to a tenth
     weight_decay: float = 0.01
