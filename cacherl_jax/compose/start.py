@@ -18,13 +18,8 @@ from typing import Any
 import jax
 
 from cacherl_jax.compose.agent import Agent
-from cacherl_jax.compose.stages import (
-    Lessons,
-    evaluate,
-    fill_tool_cache,
-    filling,
-    supervised_start,
-)
+from cacherl_jax.compose.learning import Lessons, supervised_stages
+from cacherl_jax.compose.stages import evaluate, fill_tool_cache, filling
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.grpo.loss import LossSettings
@@ -55,7 +50,7 @@ class Start:
     """Where RL begins; the tool cache lies in the run's folder."""
 
     params: Params
-    collection_calls: int  # live calls that filled the tool cache; 0 for a run without one
+    collection_calls: int  # live calls that rejection sampling and filling the tool cache made
     suites: dict[str, Any]  # its evaluation, by suite
     episodes: list[dict[str, Any]]  # records of the evaluation
 
@@ -158,9 +153,10 @@ def _make(
         told.write(next(steps), metrics)
         leave_if(stop(), NOTHING_SAVED)
 
-    params = supervised_start(agent, lessons, settings, tell)
+    learned = supervised_stages(agent, lessons, settings, tell)
     told.close()
-    calls = fill_tool_cache(agent, params, settings, path) if path else 0
+    params, calls = learned.params, learned.live_calls
+    calls += fill_tool_cache(agent, params, settings, path) if path else 0
     leave_if(stop(), NOTHING_SAVED)
     found = evaluate(agent, params, settings)
     return Start(
