@@ -1,7 +1,6 @@
 """The start of a run: made once for all that agree on it, and untouched by looking at RL."""
 
 import dataclasses
-import functools
 import json
 import shutil
 
@@ -16,10 +15,10 @@ from cacherl_jax.compose.run import Run
 from cacherl_jax.compose.stages import demonstrated_lessons
 from cacherl_jax.compose.start import start_config, start_key, start_of
 from cacherl_jax.config import PRESETS, RunConfig
-from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tool_cache.thinning import ThinSettings
+from experiments.ablations.definition import with_fields
 from experiments.train import train
 
 
@@ -46,21 +45,6 @@ def metrics_of(folder):
     return [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
 
 
-def changed(config, **fields):
-    """The configuration with fields of its parts replaced: update__loss__kl_weight=0."""
-    for name, value in fields.items():
-        path = name.split('__')
-        parts = [config, *map(functools.partial(_inner, config, path), range(1, len(path)))]
-        for part, field in zip(parts[::-1], path[::-1], strict=True):
-            value = dataclasses.replace(part, **{field: value})
-        config = value
-    return config
-
-
-def _inner(config, path, depth):
-    return functools.reduce(getattr, path[:depth], config)
-
-
 @pytest.mark.parametrize('preset', list(PRESETS))
 def test_the_settings_of_a_start_are_settings_and_those_of_themselves(preset):
     once = start_config(PRESETS[preset])
@@ -68,12 +52,7 @@ def test_the_settings_of_a_start_are_settings_and_those_of_themselves(preset):
 
 
 def test_min_tokens_belongs_to_a_start_whatever_else_it_forbids():
-    config = changed(
-        PRESETS['small'],
-        mix__share=Schedule(start=0.0),
-        update__loss__kl_weight=0.0,
-        sampling=SamplingSettings(min_tokens=4),
-    )
+    config = with_fields(PRESETS['small'], {'sampling.min_tokens': 4})
     assert start_config(config).sampling.min_tokens == 4
 
 
@@ -81,35 +60,37 @@ def test_min_tokens_belongs_to_a_start_whatever_else_it_forbids():
     'difference',
     [
         {'steps': 0},
-        {'update__loss__kl_weight': 0.0},
-        {'hybrid__tier_aware': 'worst'},
-        {'tool_cache__tiers__fuzzy': False},
-        {'tool_cache__mode': 'live'},
-        {'mix__share': Schedule(start=0.0)},
-        {'curriculum__order': 'success'},
-        {'evaluation__every': 3},
+        {'update.loss.kl_weight': 0.0},
+        {'hybrid.tier_aware': 'worst'},
+        {'tool_cache.tiers.fuzzy': False},
+        {'tool_cache.mode': 'live'},
+        {'mix.share': Schedule(start=0.0)},
+        {'curriculum.order': 'success'},
+        {'evaluation.every': 3},
     ],
 )
 def test_what_belongs_to_rl_changes_no_start(begun, difference):
     config, agent, lessons = begun
-    assert start_key(agent, lessons, changed(config, **difference)) == start_key(*begun[1:], config)
+    other = with_fields(config, difference)
+    assert start_key(agent, lessons, other) == start_key(agent, lessons, config)
 
 
 @pytest.mark.parametrize(
     'difference',
     [
         {'seed': 1},
-        {'supervised__epochs': 2},
-        {'curriculum__tasks': 5},
-        {'collection__samples': 0},
-        {'collection__thin': ThinSettings(exact=0.5)},
-        {'evaluation__unseen': 3},
-        {'lora__rank': 4},
+        {'supervised.epochs': 2},
+        {'curriculum.tasks': 5},
+        {'collection.samples': 0},
+        {'collection.thin': ThinSettings(exact=0.5)},
+        {'evaluation.unseen': 3},
+        {'lora.rank': 4},
     ],
 )
 def test_what_belongs_to_a_start_makes_another(begun, difference):
     config, agent, lessons = begun
-    assert start_key(agent, lessons, changed(config, **difference)) != start_key(*begun[1:], config)
+    other = with_fields(config, difference)
+    assert start_key(agent, lessons, other) != start_key(agent, lessons, config)
 
 
 def test_another_model_or_template_makes_another_start(begun, tmp_path):
@@ -131,11 +112,11 @@ def test_a_shared_start_is_made_once_and_is_the_one_that_would_be_made_alone(beg
         dataclasses.replace(config, run_dir=tmp_path / name, **(shared if name != 'alone' else {}))
         for name in ('alone', 'first', 'second')
     ]
-    configs[2] = changed(configs[2], update__loss__kl_weight=0.0)
+    configs[2] = with_fields(configs[2], {'update.loss.kl_weight': 0.0})
     alone, first, second = (start_of(agent, lessons, each, going_on) for each in configs)
     assert equal(alone.params, first.params) and equal(first.params, second.params)
     assert alone.suites == second.suites and alone.episodes == second.episodes
-    assert alone.collection_calls == second.collection_calls > 0
+    assert alone.filling_calls == second.filling_calls > 0
     assert not equal(first.params, agent.params)
     caches = [make_tool_cache(each.run_dir / 'tool_cache.sqlite') for each in configs]
     assert len({cache.content_hash for cache in caches}) == 1 and len(caches[0].entries())
@@ -145,11 +126,11 @@ def test_a_shared_start_is_made_once_and_is_the_one_that_would_be_made_alone(beg
 
 def test_looking_at_a_policy_during_rl_does_not_change_it(begun, tmp_path):
     config, agent, _ = begun
-    base = changed(config, steps=3, starts=tmp_path / 'starts')
+    base = dataclasses.replace(config, steps=3, starts=tmp_path / 'starts')
     learned, runs = [], []
     for every in (0, 1):
         run_dir = tmp_path / f'every-{every}'
-        each = changed(base, evaluation__every=every, run_dir=run_dir)
+        each = with_fields(base, {'evaluation.every': every, 'run_dir': run_dir})
         run = Run(each, agent, going_on)
         learned.append(train(each, run, lambda **numbers: None).params)
         runs.append(metrics_of(run_dir))
@@ -160,14 +141,16 @@ def test_looking_at_a_policy_during_rl_does_not_change_it(begun, tmp_path):
     assert played == [config.rows * steps for steps in (1, 2, 3)]
 
 
-def test_live_calls_are_counted_over_a_resumption(begun, tmp_path):
-    config, agent, _ = begun
-    live = changed(config, tool_cache__mode='live', starts=tmp_path / 'starts', checkpoint_steps=2)
+@pytest.mark.slow
+def test_live_calls_are_counted_over_a_resumption(tmp_path):
+    config = read_config('', [*SETTINGS, '--decode.turn-tokens', '48'])  # of a model that calls
+    agent = load_agent(config)
+    live = with_fields(config, {'tool_cache.mode': 'live', 'starts': tmp_path / 'starts'})
     calls = []
-    for name, pauses in (('whole', (4,)), ('broken', (2, 4))):
+    for name, pauses in (('whole', (2,)), ('broken', (1, 2))):
         for steps in pauses:
-            each = changed(live, steps=steps, run_dir=tmp_path / name)
+            each = dataclasses.replace(live, steps=steps, run_dir=tmp_path / name)
             run = Run(each, agent, going_on)
             train(each, run, lambda **numbers: None)
         calls.append(run.totals.live_tool_calls)
-    assert calls[0] == calls[1] > 0
+    assert calls[0] == calls[1] > 0 == run.totals.collection_calls

@@ -233,7 +233,7 @@ class Totals:
 
     episodes: int = 0
     live_tool_calls: int = 0  # in RL; replay never makes one
-    collection_calls: int = 0  # live calls that filled the tool cache
+    collection_calls: int = 0  # live calls before RL: rejection sampling, filling the tool cache
     seconds: float = 0.0
     tiers: dict[str, int] = dataclasses.field(default_factory=dict)
 

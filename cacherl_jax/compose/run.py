@@ -131,7 +131,7 @@ class Run:
         for kept in ('rollout_cache', 'quarantine'):
             shutil.rmtree(self.folder / kept, ignore_errors=True)
         start = start_of(self.agent, self.lessons, self.config, self.stop)
-        self.totals.collection_calls = start.collection_calls
+        self.totals.collection_calls = start.learning_calls + start.filling_calls
         self._open_tool_cache()
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
         self._bind(start.params)

@@ -50,7 +50,8 @@ class Start:
     """Where RL begins; the tool cache lies in the run's folder."""
 
     params: Params
-    collection_calls: int  # live calls that rejection sampling and filling the tool cache made
+    learning_calls: int  # live calls that rejection sampling made
+    filling_calls: int  # live calls that filled the tool cache; 0 for a run without one
     suites: dict[str, Any]  # its evaluation, by suite
     episodes: list[dict[str, Any]]  # records of the evaluation
 
@@ -102,7 +103,7 @@ def start_of(agent: Agent, lessons: Lessons, config: RunConfig, stop: Callable[[
             kept.save(0, {'params': made.params}, records)
         _, tree, records = kept.restore({'params': agent.params})
     if live:
-        return Start(params=tree['params'], **records | {'collection_calls': 0})
+        return Start(params=tree['params'], **records | {'filling_calls': 0})
     copy_tool_cache(place / TOOL_CACHE, config.run_dir / TOOL_CACHE)
     return Start(params=tree['params'], **records)
 
@@ -155,13 +156,14 @@ def _make(
 
     learned = supervised_stages(agent, lessons, settings, tell)
     told.close()
-    params, calls = learned.params, learned.live_calls
-    calls += fill_tool_cache(agent, params, settings, path) if path else 0
+    params = learned.params
+    calls = fill_tool_cache(agent, params, settings, path) if path else 0
     leave_if(stop(), NOTHING_SAVED)
     found = evaluate(agent, params, settings)
     return Start(
         params=params,
-        collection_calls=calls,
+        learning_calls=learned.live_calls,
+        filling_calls=calls,
         suites=plain(found.suites),
         episodes=[episode_record(one, step=-1, stage='supervised') for one in found.episodes],
     )
