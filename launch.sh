@@ -7,7 +7,7 @@
 #   4. Train on a GPU under SLURM:             sbatch --gpus=1 launch.sh train
 #   5. Evaluate a finished run:                ./launch.sh evaluate --help
 #   6. One HTML page of a run:                 ./launch.sh report runs/NAME
-#   7. An ablation:                            ./launch.sh sweep --help
+#   7. A grid of settings; an ablation:        ./launch.sh sweep | ablate --help
 #   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
 #   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
 #  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
@@ -22,9 +22,9 @@ cd "$here"
 
 command="${1:-}"
 case "$command" in
-  train | test | evaluate | report | sweep | think | compare | correlate | diagnose) shift ;;
+  train | test | evaluate | report | sweep | ablate | think | compare | correlate | diagnose) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep think compare correlate diagnose" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep ablate think compare correlate diagnose" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -93,7 +93,7 @@ case "$command" in
   train) exec python experiments/train.py "$@" ;;
   evaluate) exec python experiments/evaluate.py "$@" ;;
   report) exec python experiments/report.py "$@" ;;
-  sweep) exec python experiments/sweep.py "$@" ;;
+  sweep | ablate) exec python "experiments/$command.py" "$@" ;;
   think) exec python experiments/think.py "$@" ;;
   compare | correlate | diagnose) exec python "experiments/$command.py" "$@" ;;
   test) exec python -m pytest "$@" ;;

@@ -56,6 +56,35 @@ def bootstrap_interval(rates: Sequence[float]) -> Interval:
     return float(low), float(high)
 
 
+def crossed_interval(values: Sequence[Sequence[float]]) -> Interval:
+    """95% percentiles of the mean of values [run, task], runs and tasks both resampled.
+
+    Runs meet the same tasks, so neither are n·m numbers independent ones nor are the runs alone
+    the sample (the pigeonhole bootstrap, Owen 2007); (0, 1), all that is known, for none.
+    """
+    table = np.asarray(values, float)
+    if not table.size:
+        return 0.0, 1.0
+    draws = np.random.default_rng(0)
+    runs, tasks = (draws.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n for n in table.shape)
+    low, high = np.percentile(np.einsum('br,rt,bt->b', runs, table, tasks), PERCENTILES)
+    return float(low), float(high)
+
+
+def bootstrap_ratio(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """95% percentiles of Σ first / Σ second over resampled pairs; (0, ∞) for none.
+
+    Resamples whose second sum is 0 are left out.
+    """
+    if not pairs:
+        return 0.0, math.inf
+    table = np.asarray(pairs, float)
+    drawn = np.random.default_rng(0).integers(len(table), size=(RESAMPLES, len(table)))
+    first, second = table[drawn].sum(axis=1).T
+    low, high = np.percentile(first[second != 0] / second[second != 0], PERCENTILES)
+    return float(low), float(high)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
     """How a second set of attempts does against a first one at the same tasks."""
