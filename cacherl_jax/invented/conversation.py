@@ -166,10 +166,10 @@ def echo(rng):
 
 
 KINDS = (
-    (chain, 2), (branch, 2), (choose, 3), (several, 1), (correct, 4), (largest, 1), (session, 1),
-    (both, 1), (respell, 4), (forks, 1), (facts, 1), (echo, 1), (slots, 14), (editions, 14),
-    (states, 10), (sorted_out, 2), (classed, 1), (sorting, 3), (looked_up, 3), (pick, 20),
-    (glossary, 1), (matching, 2), (backward, 1),
+    (chain, 4), (branch, 4), (choose, 5), (several, 2), (correct, 4), (largest, 2), (session, 1),
+    (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 7), (editions, 10),
+    (states, 16), (sorted_out, 4), (classed, 1), (sorting, 6), (looked_up, 6), (pick, 7),
+    (glossary, 1), (matching, 3), (backward, 1),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import string
 
 VERBS = (
@@ -99,9 +100,17 @@ UNITS = 'km m kg g tons days hours minutes percent points dollars units pieces m
 ONSETS = 'b br c ch d dr f fl g gr h j k kl l m n p pr qu r s sh st t th tr v w x y z'.split()
 VOWELS = 'a e i o u ai ea ia io ou y'.split()
 CODAS = ['', '', '', 'n', 'r', 's', 'l', 'm', 'x', 'nd', 'rt', 'ck', 'th', 'st', 'v']
+SUITE_NAME = re.compile('[^aeiou][aeiou][^aeiou][aeiou][^aeiou]')  # a shape that suites draw from
 SUFFIXES = (
     'Group Labs Works Systems Park Hall House Street Lake Bay Center Union Trust Club Inc'.split()
 )
+
+
+def piece(rng: random.Random) -> str:
+    """Two to four letters from the beginning, the middle or the end of a known word."""
+    word, size = rng.choice(WORDS), rng.randint(2, 4)
+    start = rng.choice((0, rng.randrange(len(word)), max(0, len(word) - size)))
+    return word[start : start + size]
 
 
 def made_up_name(rng: random.Random) -> str:
@@ -110,9 +119,16 @@ def made_up_name(rng: random.Random) -> str:
         rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
         for _ in range(rng.choice((1, 2, 2, 3)))
     )
-    if rng.random() < 0.25:
-        # Letters in any order, so that every piece of the tokenizer is copied somewhere.
+    # Letters in any order, and pieces of known words: every piece of the tokenizer is copied
+    # somewhere.
+    if (form := rng.random()) < 0.15:
         word = ''.join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(3, 8)))
+    elif form < 0.5:
+        word = rng.choice(ONSETS) + rng.choice(VOWELS) * (form < 0.4) + piece(rng)
+    elif form < 0.6:
+        word = piece(rng) + piece(rng)
+    if SUITE_NAME.fullmatch(word):
+        return made_up_name(rng)
     name = word.capitalize()
     if rng.random() < 0.3:
         name += ' ' + (rng.choice(SUFFIXES) if rng.random() < 0.6 else made_up_name(rng).split()[0])
