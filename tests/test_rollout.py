@@ -28,7 +28,7 @@ from cacherl_jax.tools.tool import Result, Status
 
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
 SHAPE = Shape(
-    layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, hidden=48, vocab=1024, tied=False
+    layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, hidden=48, vocab=2560, tied=False
 )
 SIZES = DecodeSettings(
     slots=6,
@@ -42,10 +42,10 @@ SIZES = DecodeSettings(
 
 @functools.cache
 def chat() -> Chat:
-    """The shipped tokenizer; eighty more ids end a turn, so that a random policy gets somewhere."""
+    """The shipped tokenizer; 200 more ids end a turn, so that a random policy gets somewhere."""
     tokenizer = load_tokenizer(BASE)
     end = tokenizer.convert_tokens_to_ids('<|im_end|>')
-    return Chat(tokenizer=tokenizer, end_ids=(end, *range(500, 580)))
+    return Chat(tokenizer=tokenizer, end_ids=(end, *range(500, 700)))
 
 
 @functools.cache
@@ -169,6 +169,7 @@ def test_limits_are_kept_and_told():
 
 
 def test_the_first_turn_is_not_ended_before_min_tokens():
+    assert any(e.turns[0].stop - e.turns[0].start < 9 for e in whole()[1])
     _, episodes = play(sampling=SamplingSettings(min_tokens=9))
     assert all(e.turns[0].stop - e.turns[0].start >= 9 for e in episodes)
     assert any(turn.stop - turn.start < 9 for e in episodes for turn in e.turns[1:])
