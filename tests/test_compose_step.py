@@ -161,8 +161,12 @@ def test_success_is_the_share_of_a_tasks_attempts():
 
 
 def test_the_rate_of_rl_warms_up_and_falls_only_where_it_is_asked_to():
-    config = dataclasses.replace(SMALL, learning_rate=1.0, decay_steps=10)
+    update = dataclasses.replace(SMALL.update, minibatches=1)
+    config = dataclasses.replace(SMALL, learning_rate=1.0, decay_steps=10, update=update)
     falling = [float(rl_rate(config)(step)) for step in (0, 5, 10, 15, 99)]
     np.testing.assert_allclose(falling, [0.2, 1.0, 0.55, 0.1, 0.1], rtol=1e-6)
     level = rl_rate(dataclasses.replace(config, decay_steps=0))
     np.testing.assert_allclose([float(level(step)) for step in (0, 5, 99)], [0.2, 1.0, 1.0])
+    often = dataclasses.replace(config, update=dataclasses.replace(update, minibatches=3, epochs=2))
+    found = [float(rl_rate(often)(6 * step)) for step in (0, 5, 10, 15)]
+    np.testing.assert_allclose(found, falling[:4], rtol=1e-6)
