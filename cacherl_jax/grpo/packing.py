@@ -47,19 +47,20 @@ def first_fit_decreasing(lengths: Sequence[int], width: int) -> np.ndarray:
 def plan_packed(lengths, micro_rows: int, widths: Sequence[int]) -> list[Packing]:
     """Micro-batches of `micro_rows` packed rows; rows of length 0 are left out.
 
-    Of the ways to pack into rows of one of the widths, the one that computes the fewest tokens; of
-    equal ones the narrowest, whose attention costs least.
+    Of the ways to pack into rows of one of the widths, and of leaving each row alone, the one that
+    computes the fewest tokens; of equal ones the narrowest, whose attention costs least.
     """
     lengths = np.asarray(lengths)
     longest = longest_row(lengths, widths)
-    ways = [_plan(lengths, micro_rows, widths, most) for most in widths if most >= longest]
+    rows = np.flatnonzero(lengths).astype(np.int32)
+    homes = [np.arange(len(rows))]
+    homes += [first_fit_decreasing(lengths[rows], most) for most in widths if most >= longest]
+    ways = [_plan(rows, home, lengths, micro_rows, widths) for home in homes]
     return min(ways, key=lambda plan: sum(packing.row.size for packing in plan))
 
 
-def _plan(lengths, micro_rows, widths, most) -> list[Packing]:
-    """Packed into rows of at most `most` tokens, full ones first, each as narrow as may be."""
-    rows = np.flatnonzero(lengths).astype(np.int32)
-    home = first_fit_decreasing(lengths[rows], most)
+def _plan(rows, home, lengths, micro_rows, widths) -> list[Packing]:
+    """The rows at their homes, full ones first, each micro-batch as narrow as may be."""
     used = np.bincount(home, lengths[rows])
     full_first = np.argsort(-used, kind='stable')
     plan = []
