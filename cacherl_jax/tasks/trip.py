@@ -163,7 +163,8 @@ class Visit(Question):
         told = yield from ask_each({day: call('weather', day=day) for day in self.days})
         missing = [day for day in self.days if told[day].status is not Status.OK]
         if missing:
-            noted = [f'{day}: {read(told[day]).get("sky", "unknown")}.' for day in self.days]
+            known = {day: read(told[day])['sky'] for day in self.days if day not in missing}
+            noted = [f'{day}: {known.get(day, "unknown")}.' for day in self.days]
             asked = {day: call('forecast', day=day) for day in missing}
             told |= yield from ask_each(asked, noting=' '.join(noted))
         sky = {day: read(told[day])['sky'] for day in self.days}
