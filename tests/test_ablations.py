@@ -294,6 +294,25 @@ def test_a_run_that_somebody_else_still_runs_is_not_begun(tmp_path):
     assert not (job.folder / 'begun').exists() and run([job])['a'].ended is Ended.FINISHED
 
 
+def test_where_one_is_refused_those_begun_are_ended(tmp_path):
+    found = [scripted(tmp_path / 'a', WAIT), scripted(tmp_path / 'b', COUNT + FINISH)]
+    found[1].write_settings()
+    with (found[1].folder / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Refusal, match='another process works in'):
+            run(found)
+    assert 'b' in run(found[1:]) and not held(found[0].folder / 'lock')
+
+
+def held(path):
+    with path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def test_memory_bounds_what_runs_side_by_side(monkeypatch):
     monkeypatch.setattr(side_by_side, 'free_gib', lambda: 10.0)
     assert [room_for(8, gib) for gib in (1.0, 3.0, 30.0)] == [8, 3, 1]

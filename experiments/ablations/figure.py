@@ -47,8 +47,8 @@ def draw(
 def _draw_success(axes, found, outcomes: Outcomes, baseline: str) -> None:
     for place, entry in enumerate(found):
         color = BASELINE if entry['row'] == baseline else INK
-        runs = outcomes[entry['row']]
-        each = [values.mean() for values in task_table(runs, runs, 'success') if values.size]
+        runs = list(outcomes[entry['row']].values())
+        each = [values.mean() for values in task_table(runs, 'success') if values.size]
         axes.plot(each, [place] * len(each), 'o', color=color, alpha=0.3, markersize=4)
         _draw_estimate(axes, entry['success'], place, color)
     axes.set_yticks(range(len(found)), [f'{entry["row"]} ({entry["runs"]})' for entry in found])
@@ -79,7 +79,8 @@ def _draw_ways(both, outcomes: Outcomes, target: float) -> None:
                 x = [getattr(point, spent) for point in points]
                 axes.plot(x, [point.success for point in points], marker='.', label=row)
         axes.axhline(target, color='grey', linewidth=1, linestyle=':')
-        axes.set_xscale('symlog', linthresh=100)
+        if spent == 'live_calls':
+            axes.set_xscale('symlog', linthresh=100)
         axes.set_xlim(left=0)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlabel({'live_calls': 'live tool calls, collection counted in'}.get(spent, spent))

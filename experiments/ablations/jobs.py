@@ -83,7 +83,7 @@ def _hash_of(model: str) -> str:
 # ---- what a run may take
 
 # Seconds on two cores with the model that ships; finished runs put a scale to them.
-BEGIN, LESSON, EPISODE, ROW = 20.0, 0.15, 0.25, 0.19
+BEGIN, LESSON, EPISODE, ROW = 20.0, 0.15, 0.2, 0.15
 
 
 def step_seconds(config: RunConfig) -> float:

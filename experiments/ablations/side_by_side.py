@@ -13,7 +13,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cacherl_jax.run.ending import State, pause_of, why_unfinished
 from cacherl_jax.run.refusal import Refusal
@@ -55,30 +55,35 @@ def run_jobs(
     """Runs every job that has no result, at most `parallel` at a time; `tell` hears of each end.
 
     A stop is passed on to the runs, which save and end; then this returns what has ended so far.
+    Raises Refusal where somebody else works in a run's folder, after ending those begun here.
     """
-    waiting = [job for job in _different(jobs) if job.state is not State.FINISHED]
+    different = {job.folder: job for job in jobs}.values()
+    waiting = [job for job in different if job.state is not State.FINISHED]
     running: dict[subprocess.Popen, Job] = {}
     endings: list[Ending] = []
-    while waiting or running:
-        while waiting and len(running) < parallel and not stop():
-            job = waiting.pop(0)
-            running[_begin(job)] = job
-        if stop():
-            waiting.clear()
-            for process in running:
-                process.send_signal(signal.SIGTERM)
-            for process in running:
-                process.wait()
-        for process in [process for process in running if process.poll() is not None]:
-            endings.append(ending_of(running.pop(process), process.returncode))
-            tell(endings[-1])
-        time.sleep(POLL_SECONDS if running else 0)
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel and not stop():
+                job = waiting.pop(0)
+                running[_begin(job)] = job
+            if stop():
+                waiting.clear()
+                _end(running)
+            for process in [process for process in running if process.poll() is not None]:
+                endings.append(ending_of(running.pop(process), process.returncode))
+                tell(endings[-1])
+            time.sleep(POLL_SECONDS if running else 0)
+    finally:
+        _end(running)
     return endings
 
 
-def _different(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs without those whose run another one is too."""
-    return list({job.folder: job for job in reversed(jobs)}.values())[::-1]
+def _end(processes: Iterable[subprocess.Popen]) -> None:
+    """Asks all to save and end, then waits for them."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        process.wait()
 
 
 def _begin(job: Job) -> subprocess.Popen:

@@ -44,31 +44,30 @@ def entries(outcomes: Outcomes, baseline: str, target: float | None = None) -> l
 
 
 def _compared(runs: Mapping[int, Outcome], others: Mapping[int, Outcome]) -> dict[str, Any]:
+    seeds = sorted(runs.keys() & others.keys()) if runs is not others else []
+    pairs = [[side[seed] for seed in seeds] for side in (runs, others)]
     found: dict[str, Any] = {}
     for measure in COMPARED:
-        values = task_table(runs, runs, measure)
-        found[measure] = _crossed(values) if runs else None
-        seeds = sorted(runs.keys() & others.keys())
-        pairs = [{seed: side[seed] for seed in seeds} for side in (runs, others)]
-        mine, theirs = (task_table(side, pairs[0] | _named(pairs[1]), measure) for side in pairs)
-        paired = bool(seeds) and runs is not others
-        found[f'{measure} difference'] = _crossed(mine - theirs) if paired else None
+        found[measure] = _crossed(task_table(list(runs.values()), measure))
+        shared = shared_tasks([*pairs[0], *pairs[1]], measure)
+        mine, theirs = (task_table(side, measure, shared) for side in pairs)
+        found[f'{measure} difference'] = _crossed(mine - theirs)
     return found
 
 
-def _named(runs: Mapping[int, Outcome]) -> dict[str, Outcome]:
-    """The same runs under names that no seed has."""
-    return {f'other {seed}': run for seed, run in runs.items()}
+def shared_tasks(runs: Sequence[Outcome], measure: str) -> list[str]:
+    """The tasks that every run has, by name."""
+    tasks = [set(run.by_task[measure]) for run in runs]
+    return sorted(set.intersection(*tasks)) if tasks else []
 
 
 def task_table(
-    runs: Mapping[int, Outcome], among: Mapping[Any, Outcome], measure: str
+    runs: Sequence[Outcome], measure: str, tasks: Sequence[str] | None = None
 ) -> np.ndarray:
-    """[run, task] in the order of seeds and names: the tasks that every run of `among` has."""
-    tasks = [set(run.by_task[measure]) for run in among.values()]
-    shared = sorted(set.intersection(*tasks)) if tasks else []
-    rows = [[runs[seed].by_task[measure][task] for task in shared] for seed in sorted(runs)]
-    return np.array(rows, float).reshape(len(runs), len(shared))
+    """[run, task], of the tasks that all of the runs have unless others are named."""
+    tasks = shared_tasks(runs, measure) if tasks is None else tasks
+    rows = [[run.by_task[measure][task] for task in tasks] for run in runs]
+    return np.array(rows, float).reshape(len(runs), len(tasks))
 
 
 def _crossed(values: np.ndarray) -> Estimate | None:
@@ -114,7 +113,7 @@ def _ratio(pairs: Sequence[tuple[float, float]], short: bool, baseline_short: bo
 
 def cells(found: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """What a person reads first: columns, and rows of text."""
-    columns = ['row', 'runs', 'success (95%)', 'difference (95%)', 'score', 'difference']
+    columns = ['row', 'runs', 'success (95%)', 'difference (95%)', 'score', 'score difference']
     columns += ['success on seen', 'answers from']
     prices = [n for n in found[0] if n.startswith(('reached', 'episodes to', 'live calls to'))]
     prices += [name for name in found[0] if name.startswith('times fewer')]
