@@ -123,6 +123,15 @@ def test_every_sample_is_counted_once():
     assert counts['tasks'] == counts['tasks_accepted'] == counts['accepted'] == len(tasks())
 
 
+def test_the_report_says_what_was_taken_and_why_the_rest_was_not():
+    told = reject(player(right, wrong), tasks(), LARGE).report()
+    assert told == (
+        'rejection sampling: 6 of 12 samples accepted, of 6 of 6 tasks; refused: 6 wrong answer'
+    )
+    none = reject(player(wrong), tasks()[:1], LARGE)
+    assert none.counts['accepted'] == 0 and '0 of 1 samples accepted, of 0 of 1' in none.report()
+
+
 @pytest.mark.parametrize('most', [1, 3, 7])
 def test_no_task_gives_more_than_its_share(most):
     found = reject(player(*numbered(5)), tasks(), RejectionSettings(per_task=most))
@@ -174,6 +183,8 @@ def test_tasks_of_evaluation_are_refused_before_anything_is_played():
 @pytest.mark.parametrize(
     ('settings', 'why'),
     [
+        ({'samples': -1}, r'samples must be 0 \(none\) or more, got -1'),
+        ({'iterations': 0}, 'iterations must be at least 1, got 0'),
         ({'per_task': 0}, 'per_task must be at least 1, got 0'),
         ({'rounds': 0}, 'rounds must be at least 1, got 0'),
         ({'tasks_at_once': -1}, 'tasks_at_once must be at least 1, got -1'),

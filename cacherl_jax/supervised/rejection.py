@@ -53,12 +53,12 @@ class Accepted:
 
     def report(self) -> str:
         """How many were taken, and why the others were not."""
-        told = dict(self.counts)
+        told = self.counts
         refused = ', '.join(
             f'{told[name]} {name.removeprefix("refused/")}' for name in sorted(told) if '/' in name
         )
         return (
-            f'rejection sampling: {len(self.arrays)} of {told.get("sampled", 0)} samples accepted, '
+            f'rejection sampling: {told["accepted"]} of {told["sampled"]} samples accepted, '
             f'of {told["tasks_accepted"]} of {told["tasks"]} tasks'
         ) + (f'; refused: {refused}' if refused else '')
 
@@ -93,7 +93,7 @@ def reject(
         raise ValueError(f'only training tasks may be learned, got {others[:3]}')
     seen = {identity(row) for row in demonstrations}
     taken: collections.Counter[str] = collections.Counter()
-    counts = collections.Counter(tasks=len({task.id for task in tasks}))
+    counts = collections.Counter(tasks=len({task.id for task in tasks}), sampled=0, accepted=0)
     arrays, episodes = [], []
     for number in range(settings.rounds):
         open_tasks = [task for task in tasks if taken[task.id] < settings.per_task]
