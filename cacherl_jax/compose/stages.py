@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from cacherl_jax.compose.agent import (
     task_source,
     tasks_of,
 )
-from cacherl_jax.compose.learning import Lessons, lessons_of, supervised_stages
+from cacherl_jax.compose.learning import Lessons, lessons_of
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.policy.shape import Params
@@ -56,13 +56,6 @@ def demonstrated_lessons(agent: Agent, config: RunConfig) -> Lessons:
         arrays += imported_arrays(agent.chat, settings, context, agent.call_format)
     arrays += general_rows(agent.chat, settings.general, context, config.seed)
     return lessons_of(arrays, [episodes[i] for i in fitting], config)
-
-
-def supervised_start(
-    agent: Agent, lessons: Lessons, config: RunConfig, tell: Callable[[dict], None]
-) -> Params:
-    """The parameters that RL begins from."""
-    return supervised_stages(agent, lessons, config, tell).params
 
 
 def filling(settings: ToolCacheSettings) -> ToolCacheSettings:
