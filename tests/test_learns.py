@@ -28,11 +28,11 @@ from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tools.execute import live_sessions
 
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
-SHAPE = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=64, vocab=1024)
+SHAPE = Shape(layers=2, embed=64, heads=2, kv_heads=1, head_dim=16, hidden=64, vocab=2560)
 SIZES = DecodeSettings(
     slots=32, context_tokens=96, turn_tokens=12, episode_tokens=12, segment_tokens=12, widths=(96,)
 )
-GROUPS, SAMPLES, STEPS = 4, 8, 30
+GROUPS, SAMPLES, STEPS = 4, 8, 20
 
 
 @functools.cache
@@ -74,7 +74,7 @@ def batch_of(rows, reward):
 def test_a_small_policy_learns_what_is_rewarded():
     scored = Partial(lambda params, tokens, length, sampled: score(params, SHAPE, tokens, sampled))
     settings = UpdateSettings(micro_rows=32, widths=(96,), loss=LossSettings(kl_weight=0.0))
-    update = make_update(scored, optax.adam(0.01), settings)
+    update = make_update(scored, optax.adam(0.02), settings)
     decoder = make_decoder(SHAPE, SIZES, SamplingSettings(), chat().end_ids)
     open_session = live_sessions().open_session
     rollout = make_rollout(

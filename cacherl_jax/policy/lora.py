@@ -1,8 +1,8 @@
 """Low-rank adapters (arxiv.org/abs/2106.09685): W x becomes W x + alpha/rank B A x, W rests.
 
 An adapter is a tree of its own, {'layers': ({leaf: {'lora_a', 'lora_b'}}, ...)}, so that
-gradients and optimizer states are made for it alone.  `adapted` puts it on the weights it belongs to; the same
-weights without it are the reference model, so no second copy of them is ever needed.
+gradients and optimizer states are made for it alone.  `adapted` puts it on the weights it belongs
+to; the same weights without it are the reference model, so no second copy of them is ever needed.
 """
 
 import dataclasses
