@@ -67,3 +67,6 @@ def test_killed_half_way_and_resumed_is_the_same_table(tmp_path):
     for name in FILES:
         one, other = ((folder / 'paper' / name).read_text() for folder in (whole, broken))
         assert one == other, name
+    for policy in whole.glob('runs/*/policy/model.safetensors'):
+        again = broken / policy.relative_to(whole)
+        assert again.read_bytes() == policy.read_bytes(), policy

@@ -19,21 +19,20 @@ from cacherl_jax.policy.slots import DecodeSettings, Rest
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.trajectory import Trajectory
 
-MOST_WIDTHS = 10  # the cache is read as far as the next of these: one program for each
+WIDTH_TOKENS = 64  # the cache is read in multiples of this: one program for each
 
 
 def decoder_of(
     shape: Shape, work: RolloutWork, sampling: SamplingSettings, dtype=jnp.float32
 ) -> Decoder:
     """A decoder with a slot for each row, and room for all of its turns."""
-    step = 64 * -(-work.row_tokens // (64 * MOST_WIDTHS))
     settings = DecodeSettings(
         slots=work.rows,
         context_tokens=work.row_tokens,
         turn_tokens=work.turn_tokens,
         episode_tokens=work.row_tokens,
         segment_tokens=work.turn_tokens,
-        widths=(*range(step, work.row_tokens, step), work.row_tokens),
+        widths=(*range(WIDTH_TOKENS, work.row_tokens, WIDTH_TOKENS), work.row_tokens),
     )
     return make_decoder(shape, settings, sampling, (shape.vocab,), dtype)  # no id ends a turn
 

@@ -77,14 +77,10 @@ def draw(logprob: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     mass = jnp.cumsum(jnp.exp(logprob), -1)
     uniform = jax.vmap(jax.random.uniform)(key)
     token = jnp.sum(mass <= uniform[:, None] * mass[:, -1:], -1)
+    # Rounding may point past the last token, or at one without mass: then take the likeliest.
     token = jnp.minimum(token, logprob.shape[-1] - 1)
     chosen = jnp.take_along_axis(logprob, token[:, None], -1)[:, 0]
-    # Rounding may point past the last token, or at one without mass: then take the likeliest.
     lost = chosen < FORBIDDEN / 2
-
-    def likeliest():
-        best = jnp.argmax(logprob, -1).astype(token.dtype)
-        return jnp.where(lost, best, token), jnp.where(lost, logprob.max(-1), chosen)
-
-    token, chosen = jax.lax.cond(lost.any(), likeliest, lambda: (token, chosen))
+    token = jnp.where(lost, jnp.argmax(logprob, -1), token)
+    chosen = jnp.where(lost, logprob.max(-1), chosen)
     return token.astype(jnp.int32), chosen
