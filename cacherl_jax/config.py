@@ -175,16 +175,16 @@ class RunConfig:
 
 
 SMALL = RunConfig(
-    steps=20,
+    steps=18,
     # Few steps of RL have to suffice: each takes several steps of the optimizer, at a rate that
     # falls, and examples weigh as much as the policy's own attempts.
     optimizer='muon',
     learning_rate=6e-3,
-    decay_steps=15,
-    supervised=SupervisedSettings(demonstrations=24, general=24, epochs=2, rows=8),
+    decay_steps=13,
+    supervised=SupervisedSettings(demonstrations=52, general=24, epochs=1, rows=8),
     weights=WeightSettings(
-        micro=Schedule(start=0.3, end=0.1, steps=20, shape='linear'),
-        macro=Schedule(start=0.5, end=0.2, steps=20, shape='linear'),
+        micro=Schedule(start=0.3, end=0.1, steps=18, shape='linear'),
+        macro=Schedule(start=0.5, end=0.2, steps=18, shape='linear'),
         final=Schedule(start=1.0),
     ),
     mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=40, shape='linear')),

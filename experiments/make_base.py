@@ -14,6 +14,7 @@ import json
 import pathlib
 import random
 import re
+import string
 import time
 
 import jax
@@ -26,7 +27,7 @@ import tyro
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat, conversation_ids
 from cacherl_jax.invented.conversation import conversation
-from cacherl_jax.invented.words import WORDS
+from cacherl_jax.invented.words import WORDS, Draws
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.shape import Shape
@@ -54,7 +55,7 @@ class Settings:
 
     folder: pathlib.Path = BASE  # where the model is written
     minutes: float = 40.0  # wall time of pre-training
-    vocab: int = 2560  # tokens, the 256 bytes and the markers among them
+    vocab: int = 2560  # tokens, with bytes and markers; pairs of digits come on top
     layers: int = 6
     embed: int = 192
     hidden: int = 512
@@ -64,9 +65,41 @@ class Settings:
     decay: float = 0.4  # the last share of the time, in which the rate falls to 0
     other_weight: float = 0.2  # loss on tokens that the assistant did not write
     dense: float = 0.0  # share of conversations that are little more than copying
+    kinds: tuple[str, ...] = ()  # only these kinds of conversations, to drill a skill; else all
     seed: int = 0
-    grow: pathlib.Path | None = None  # an earlier base: its layers, and its tokens where they match
+    grow: pathlib.Path | None = None  # an earlier base: its tokens, and its layers
     resume: bool = False  # go on from the checkpoint, or from the weights where there is none
+
+
+def cut(digits: int) -> tokenizers.pre_tokenizers.PreTokenizer:
+    """Cuts text into schema, letters, at most so many digits, and runs of everything else."""
+    schema = '|'.join(re.escape(text) for text in sorted(SCHEMA, key=len, reverse=True))
+    kinds = r'\p{L}+|\p{N}{1,' + str(digits) + '}'
+    others = r'[^\p{L}\p{N}]+?(?=' + schema + r'|\p{L}|\p{N}|\z)'
+    return tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(
+                tokenizers.Regex(f'{schema}|{kinds}|{others}'), 'isolated'
+            ),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def with_digit_pairs(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same with a token for every two digits, after those it has; numbers are cut in pairs.
+
+    Of two years the last token differs then, and few other numbers have it: that is how the line of
+    a year is found.  Of single digits there are ten, and each stands everywhere.
+    """
+    content = json.loads(tokenizer.to_str())
+    for pair in map(''.join, itertools.product(string.digits, repeat=2)):
+        if pair not in content['model']['vocab']:
+            content['model']['vocab'][pair] = len(content['model']['vocab'])
+            content['model']['merges'].append(list(pair))
+    widened = tokenizers.Tokenizer.from_str(json.dumps(content))
+    widened.pre_tokenizer = cut(digits=2)
+    return widened
 
 
 def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokenizer:
@@ -75,16 +108,8 @@ def train_tokenizer(vocab: int, conversations: int = 6000) -> tokenizers.Tokeniz
     Letters, single digits and runs of everything else are kept apart, so that a name copied from a
     sentence into JSON is copied token for token; so are what declarations and calls always say.
     """
-    schema = '|'.join(re.escape(text) for text in sorted(SCHEMA, key=len, reverse=True))
-    others = r'\p{L}+|\p{N}|[^\p{L}\p{N}]+?(?=' + schema + r'|\p{L}|\p{N}|\z)'
-    pieces = tokenizers.Regex(f'{schema}|{others}')
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [
-            tokenizers.pre_tokenizers.Split(pieces, 'isolated'),
-            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = cut(digits=1)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab,
@@ -140,9 +165,15 @@ def grown(params, tokenizer, folder: pathlib.Path):
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grown)
 
 
+def pieces_of(tokenizer) -> tuple[str, ...]:
+    """The tokens of two small letters or more: names are made of them, so that all are copied."""
+    return tuple(sorted(t for t in tokenizer.get_vocab() if re.fullmatch('[a-z]{2,}', t)))
+
+
 def packed_rows(chat: Chat, settings: Settings, step: int):
     """tokens, weight, segment: [row, token] of whole conversations, one after the other."""
-    rng = random.Random(f'{settings.seed} {step}')
+    rng = Draws(f'{settings.seed} {step}')
+    rng.pieces = pieces_of(chat.tokenizer)
     size = (settings.rows, settings.context_tokens)
     tokens, weight, segment = (
         np.zeros(size, np.int32),
@@ -152,7 +183,7 @@ def packed_rows(chat: Chat, settings: Settings, step: int):
     for row in range(settings.rows):
         used, number = 0, 1
         while used < settings.context_tokens - 24:
-            tools, messages = conversation(rng, settings.dense)
+            tools, messages = conversation(rng, settings.dense, settings.kinds)
             ids, sampled, _ = conversation_ids(chat, messages, tools)
             ids, sampled = (x[: settings.context_tokens - used] for x in (ids, sampled))
             place = slice(used, used + len(ids))
@@ -177,8 +208,12 @@ def loss(params, shape, tokens, weight, segment):
 
 def main(settings: Settings) -> None:
     """Train until the time is up, then write the folder."""
-    if not settings.resume:
-        write_tokenizer(settings.folder, train_tokenizer(settings.vocab))
+    if settings.grow:
+        former = tokenizers.Tokenizer.from_file(str(settings.grow / 'tokenizer.json'))
+        write_tokenizer(settings.folder, with_digit_pairs(former))
+    elif not settings.resume:
+        trained = train_tokenizer(settings.vocab)
+        write_tokenizer(settings.folder, with_digit_pairs(trained))
     template = (BASE / 'chat_template.jinja').read_text()
     (settings.folder / 'chat_template.jinja').write_text(template)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rollout_cache_rows import task
+from tiny_policy import VOCAB
 
 from cacherl_jax.chat.parse import HERMES
 from cacherl_jax.chat.template import Chat
@@ -30,7 +31,7 @@ from cacherl_jax.supervised.dataset import conversation_arrays
 from cacherl_jax.supervised.rejection import RejectionSettings
 from cacherl_jax.supervised.update import SupervisedSettings
 
-SHAPE = Shape(layers=1, embed=16, heads=2, kv_heads=1, head_dim=8, hidden=24, vocab=2560)
+SHAPE = Shape(layers=1, embed=16, heads=2, kv_heads=1, head_dim=8, hidden=24, vocab=VOCAB)
 CONTEXT = 64
 TASKS = 3
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import Partial
+from tiny_policy import VOCAB
 
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat
@@ -28,7 +29,7 @@ from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tools.execute import live_sessions
 
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
-SHAPE = Shape(layers=2, embed=64, heads=2, kv_heads=1, head_dim=16, hidden=64, vocab=2560)
+SHAPE = Shape(layers=2, embed=64, heads=2, kv_heads=1, head_dim=16, hidden=64, vocab=VOCAB)
 SIZES = DecodeSettings(
     slots=32, context_tokens=96, turn_tokens=12, episode_tokens=12, segment_tokens=12, widths=(96,)
 )

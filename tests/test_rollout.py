@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_policy import VOCAB
 
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat
@@ -28,7 +29,7 @@ from cacherl_jax.tools.tool import Result, Status
 
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
 SHAPE = Shape(
-    layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, hidden=48, vocab=2560, tied=False
+    layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, hidden=48, vocab=VOCAB, tied=False
 )
 SIZES = DecodeSettings(
     slots=6,

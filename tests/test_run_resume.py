@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiny_policy import VOCAB
 
 from cacherl_jax.policy import transformer
 from cacherl_jax.policy.hugging_face import config_of
@@ -35,7 +36,7 @@ SETTINGS = (
 def model(tmp_path_factory):
     """A two-layer policy with the shipped tokenizer, as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp('model') / 'small'
-    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=2560)
+    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=VOCAB)
     base = ROOT / 'cacherl_jax' / 'base'
     source = folder.with_name('source')
     source.mkdir()

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from jax.tree_util import Partial
+from tiny_policy import VOCAB
 
 from cacherl_jax import keys
 from cacherl_jax.chat.template import Chat
@@ -29,7 +30,7 @@ from cacherl_jax.supervised.update import (
 from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tools.execute import live_sessions
 
-SHAPE = Shape(layers=2, embed=16, heads=2, kv_heads=1, head_dim=8, hidden=24, vocab=2560)
+SHAPE = Shape(layers=2, embed=16, heads=2, kv_heads=1, head_dim=8, hidden=24, vocab=VOCAB)
 TURN = re.compile(r'<\|im_start\|>assistant\n(.*?<\|im_end\|>)', re.DOTALL)
 SETTINGS = SupervisedSettings(rows=3, epochs=2)
 
@@ -114,7 +115,7 @@ def test_a_step_lowers_the_loss():
     learner, losses = update.init(init(SHAPE, jax.random.key(0))), []
     told = lambda metrics: losses.append(float(metrics['loss/supervised']))  # noqa: E731
     learn(learner, update, batch, lengths, settings, keys.root(0), told)
-    assert losses[0] == pytest.approx(np.log(2560), abs=0.1) and losses[0] > losses[1] > losses[2]
+    assert losses[0] == pytest.approx(np.log(VOCAB), abs=0.1) and losses[0] > losses[1] > losses[2]
 
 
 def test_prompt_and_results_give_exactly_no_gradient():

@@ -12,6 +12,7 @@ from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.weights import save_policy
 
 BASE = pathlib.Path(__file__).parent.parent / 'cacherl_jax' / 'base'
+VOCAB = json.loads((BASE / 'config.json').read_text())['vocab_size']
 TOKENIZER = ('tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja')
 SETTINGS = (
     '--curriculum.suites trip --curriculum.levels 1 --curriculum.tasks 4 --groups 2 --text-rows 1 '
@@ -29,8 +30,7 @@ def make_policy(folder: pathlib.Path) -> pathlib.Path:
     source.mkdir()
     for name in (*TOKENIZER, 'generation_config.json'):
         (source / name).write_bytes((BASE / name).read_bytes())
-    vocab = json.loads((BASE / 'config.json').read_text())['vocab_size']
-    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=vocab)
+    shape = Shape(layers=2, embed=32, heads=2, kv_heads=1, head_dim=16, hidden=48, vocab=VOCAB)
     (source / 'config.json').write_text(json.dumps(config_of(shape)))
     params = transformer.init_params(shape, jax.random.key(0))
     save_policy(made, shape, jax.tree.map(np.asarray, params), source)

@@ -7,6 +7,7 @@ seen.
 """
 
 import random
+from collections.abc import Sequence
 
 from cacherl_jax.invented.kinds import branch, chain, choose, correct, largest, respell, session
 from cacherl_jax.invented.messages import (
@@ -21,7 +22,7 @@ from cacherl_jax.invented.messages import (
     tool_name,
     user,
 )
-from cacherl_jax.invented.skills import backward, editions, matching, pick, slots
+from cacherl_jax.invented.skills import backward, crossed, editions, matching, pick, slots
 from cacherl_jax.invented.states import classed, glossary, looked_up, sorted_out, sorting, states
 from cacherl_jax.invented.words import (
     ADJECTIVES,
@@ -168,18 +169,26 @@ def echo(rng):
 KINDS = (
     (chain, 4), (branch, 4), (choose, 5), (several, 2), (correct, 4), (largest, 2), (session, 1),
     (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 7), (editions, 10),
-    (states, 16), (sorted_out, 4), (classed, 1), (sorting, 6), (looked_up, 6), (pick, 7),
-    (glossary, 1), (matching, 3), (backward, 1),
+    (states, 16), (crossed, 12), (sorted_out, 4), (classed, 1), (sorting, 6), (looked_up, 6),
+    (pick, 7), (glossary, 1), (matching, 3), (backward, 1),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 
 
-def conversation(rng: random.Random, dense: float = 0.0) -> tuple[list[dict], list[dict]]:
+def conversation(
+    rng: random.Random, dense: float = 0.0, only: Sequence[str] = ()
+) -> tuple[list[dict], list[dict]]:
     """Tools and messages of one made-up conversation; tools in any order.
 
-    `dense` is the share of conversations that are little more than copying.
+    `dense` is the share of conversations that are little more than copying; of the others there
+    are the kinds named in `only`, or all.
     """
-    kinds = DENSE if dense and rng.random() < dense else KINDS
+    kinds = [kind for kind in KINDS if not only or kind[0].__name__ in only]
+    if not kinds or set(only) - {make.__name__ for make, _ in KINDS}:
+        allowed = ', '.join(make.__name__ for make, _ in KINDS)
+        raise ValueError(f'no such kind of conversation in {list(only)}; there are {allowed}')
+    if dense and rng.random() < dense:
+        kinds = DENSE
     make = rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
     return declared(rng, *make(rng))
 

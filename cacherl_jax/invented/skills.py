@@ -97,6 +97,12 @@ def slots(rng):
     return tools + distractors(rng, rng.randint(0, 1)), messages
 
 
+def titling(rng, kind):
+    """title(name, year): how the things of a listing are called."""
+    form = rng.choice(('{name} {year}', '{name} {year}', '{name} {kind} {year}'))
+    return lambda name, year: form.format(name=name, kind=kind, year=year)
+
+
 def editions(rng):
     """Names that differ in a word or a year: the one asked for is opened, or its double."""
     kind, inside, field, other = rng.sample(NOUNS, 4)
@@ -105,8 +111,9 @@ def editions(rng):
     first, second = (f'{family} {suffix}' for suffix in rng.sample(SUFFIXES, 2))
     subject = rng.choice((family, first))
     year = rng.randint(1990, 2035)
-    lines = [f'{subject} {kind} {year}', f'{subject} {kind} {year + rng.choice((-1, 1))}']
-    lines += [f'{second} {kind} {year}'] if subject == first else []
+    form = titling(rng, kind)
+    lines = [form(subject, year), form(subject, year + rng.choice((-1, 1)))]
+    lines += [form(second, year)] if subject == first else []
     ids = sorted(distinct(rng, made_up_id, len(lines)))
     order = rng.sample(range(len(lines)), len(lines))
     listing = {ids[place]: lines[place] for place in order}
@@ -154,7 +161,8 @@ def pick(rng):
     lines = [(name, year) for name in rng.sample(names, rng.choice((1, 2, 2))) for year in years]
     lines = rng.sample(lines, rng.randint(2, len(lines)))
     ids = distinct(rng, made_up_id, len(lines))
-    titles = [f'{name} {kind} {year}' for name, year in lines]
+    form = titling(rng, kind)
+    titles = [form(name, year) for name, year in lines]
     pairs = (titles, ids) if rng.random() < 0.6 else (ids, titles)
     listing = dict(zip(*pairs, strict=True))
     whole = rng.random() < 0.5
@@ -163,6 +171,28 @@ def pick(rng):
         name, year = lines[place]
         asked = rng.choice((f'{name} {year}?', f'The {year} {kind} of {name}?'))
         messages += [user(asked), says(f'{titles[place]}: {ids[place]}' if whole else ids[place])]
+    return [], messages
+
+
+def crossed(rng):
+    """No tools: lines that only two words together tell apart, then which id is whose."""
+    kind, family = rng.choice(NOUNS), made_up_name(rng).split()[0]
+    ends = rng.choice((lambda: rng.choice(SUFFIXES), lambda: rng.choice(WORDS).capitalize()))
+    names = [f'{family} {end}' for end in distinct(rng, lambda _: ends(), rng.choice((2, 2, 3)))]
+    first = rng.randint(1990, 2035)
+    years = (first, first + 1) if rng.random() < 0.6 else rng.sample(range(1990, 2036), 2)
+    lines = rng.sample([(name, year) for name in names for year in years], 2 * len(names))
+    lines = lines[: rng.randint(3, 4)]
+    ids = distinct(rng, made_up_id, len(lines))
+    if rng.random() < 0.5:
+        ids = distinct(rng, lambda r: f'{kind[0]}{r.randint(1000, 9999)}', len(lines))
+    form = titling(rng, kind)
+    titles = [form(name, year) for name, year in lines]
+    messages = [user(json.dumps(dict(zip(titles, ids, strict=True)))), says('Noted.')]
+    for place in rng.choices(range(len(ids)), k=rng.randint(5, 9)):
+        name, year = lines[place]
+        asked = rng.choice((f'{name} {year}?', f'The {year} {kind} of {name}?', f'{name}, {year}'))
+        messages += [user(asked), says(f'{titles[place]}: {ids[place]}.')]
     return [], messages
 
 

@@ -106,8 +106,16 @@ SUFFIXES = (
 )
 
 
+class Draws(random.Random):
+    """Chance that knows pieces to make names of, such as the tokens of a tokenizer."""
+
+    pieces: tuple[str, ...] = ()
+
+
 def piece(rng: random.Random) -> str:
-    """Two to four letters from the beginning, the middle or the end of a known word."""
+    """One of the pieces that chance knows, or two to four letters cut from a known word."""
+    if isinstance(rng, Draws) and rng.pieces and rng.random() < 0.7:
+        return rng.choice(rng.pieces)
     word, size = rng.choice(WORDS), rng.randint(2, 4)
     start = rng.choice((0, rng.randrange(len(word)), max(0, len(word) - size)))
     return word[start : start + size]

@@ -108,7 +108,7 @@ def search(query: str) -> dict:
     """Find reports of a company."""
     words = set(re.findall(r'[a-z0-9]+', query.lower()))
     known = [report for word in words for report in _BY_FAMILY.get(word, ()) if not report[2]]
-    titles = {_DOCUMENT[report]: f'{report[0]} report {report[1]}' for report in known}
+    titles = {_DOCUMENT[report]: f'{report[0]} {report[1]}' for report in known}
     best = sorted(titles, key=lambda name: (-len(words & set(titles[name].lower().split())), name))
     return {titles[name]: name for name in sorted(best[:3])}
 
@@ -190,8 +190,8 @@ class Figure(Question):
 
     def expert(self) -> Expert:
         """Search, open (a copy where the report is out), read figure and summary, answer."""
-        title = f'{self.company} report {self.year}'
-        (found,) = yield ask(Call('search', {'query': f'{self.company} {self.year}'}))
+        title = f'{self.company} {self.year}'
+        (found,) = yield ask(Call('search', {'query': title}))
         chosen = read(found)[title]
         (opened,) = yield ask(
             Call('parse_document', {'document': chosen}), noting=f'{title}: {chosen}.'
