@@ -23,7 +23,15 @@ from cacherl_jax.invented.messages import (
     user,
 )
 from cacherl_jax.invented.skills import backward, crossed, editions, matching, pick, slots
-from cacherl_jax.invented.states import classed, glossary, looked_up, sorted_out, sorting, states
+from cacherl_jax.invented.states import (
+    classed,
+    followed,
+    glossary,
+    looked_up,
+    sorted_out,
+    sorting,
+    states,
+)
 from cacherl_jax.invented.words import (
     ADJECTIVES,
     NOUNS,
@@ -169,8 +177,8 @@ def echo(rng):
 KINDS = (
     (chain, 4), (branch, 4), (choose, 5), (several, 2), (correct, 4), (largest, 2), (session, 1),
     (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 7), (editions, 10),
-    (states, 16), (crossed, 12), (sorted_out, 4), (classed, 1), (sorting, 6), (looked_up, 6),
-    (pick, 7), (glossary, 1), (matching, 3), (backward, 1),
+    (states, 16), (crossed, 8), (followed, 8), (sorted_out, 4), (classed, 1), (sorting, 6),
+    (looked_up, 6), (pick, 7), (glossary, 1), (matching, 3), (backward, 1),
 )  # fmt: skip
 DENSE = (drill, 8), (facts, 1), (echo, 2)  # where most of what is said is copied
 

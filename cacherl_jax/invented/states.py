@@ -217,3 +217,46 @@ def looked_up(rng):
             says(f'{word}: {found}'),
         ]
     return tools, messages
+
+
+def followed(rng):
+    """Two things side by side, again and again; one way leads to one more call, the other does not.
+
+    Only what came back says so, and not always what came back last.
+    """
+    where, what, first, second, inner = rng.sample(NOUNS, 5)
+    short, long, deeper = distinct(rng, tool_name, 3)
+    subject = made_up_name(rng)
+    make = rng.choice((lambda r: r.choice(CALENDAR), lambda r: r.choice(WORDS), made_up_name))
+    tools = [
+        tool(rng, short, [where, what], f'{second.capitalize()} of a {what}.'),
+        tool(rng, long, [where, what], f'{inner.capitalize()} of a {what}.'),
+        tool(rng, deeper, [where, inner], f'{first.capitalize()} of the {inner}.'),
+    ]
+    messages = []
+    for _ in range(rng.randint(2, 4)):
+        items = distinct(rng, make, rng.choice((1, 2, 2, 2)))
+        leads = {item: rng.random() < 0.5 for item in items}
+        asked = {item: long if leads[item] else short for item in items}
+        found = {item: few_words(rng) for item in items}
+        more = {item: title(rng) for item in items if leads[item]}
+        listed = ' and '.join(f'{item} by {asked[item]}' for item in items)
+        form = rng.choice(
+            ('{listed} for {subject}.', '{subject}: {listed}.', '{listed}, {subject}?')
+        )
+        messages += [
+            user(form.format(listed=listed, subject=subject)),
+            calls(*((asked[item], {where: subject, what: item}) for item in items)),
+            *(returns({inner if leads[item] else second: found[item]}) for item in items),
+        ]
+        if more:
+            messages.append(
+                calls(*((deeper, {where: subject, inner: found[item]}) for item in more))
+            )
+            messages += [returns({first: more[item]}) for item in more]
+        told = {
+            item: f'{found[item]} and {more[item]}' if item in more else found[item]
+            for item in items
+        }
+        messages.append(says(' '.join(f'{item}: {told[item]}.' for item in items)))
+    return tools, messages

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cacherl_jax.policy import kv_cache, transformer
 from cacherl_jax.policy.sample import SamplingSettings, draw, forbid, shaped_logprobs
@@ -76,11 +77,19 @@ def make_decoder(
         return admit(room(state, prompt.tokens.size), prompt, slots, keys)
 
     def write(params, state, blocks, reach):
-        counts = [len(blocks.get(slot, ())) for slot in range(settings.slots)]
-        wide = settings.width(max(counts))
-        rows = [[*blocks.get(slot, ()), *[0] * wide][:wide] for slot in range(settings.slots)]
-        block, count = jnp.array(rows, jnp.int32), jnp.array(counts, jnp.int32)
-        return append(params, room(state, reach), block, count)
+        """In pieces: a block as wide as the next program would be mostly padding."""
+        state, start, longest = room(state, reach), 0, max(map(len, blocks.values()))
+        while start < longest:
+            wide = settings.piece(longest - start)
+            block, count = np.zeros((settings.slots, wide), np.int32), np.zeros(settings.slots, int)
+            ends = np.zeros(settings.slots, bool)
+            for slot, ids in blocks.items():
+                part = ids[start : start + wide]
+                block[slot, : len(part)], count[slot] = part, len(part)
+                ends[slot] = start < len(ids) <= start + wide
+            state = append(params, state, block, count.astype(np.int32), ends)
+            start += wide
+        return state
 
     def go_on(params, state, longest):
         return segment(params, room(state, longest + settings.segment_tokens))
@@ -158,9 +167,9 @@ def _read_block(params, shape, cache, tokens, position):
     return transformer.forward(params, shape, tokens, position, attend, cache)
 
 
-def _append(params, state: DecodeState, block, count, *, shape, settings) -> DecodeState:
-    """Write count[row] forced tokens of block i32 [row, block], set the row running; 0: neither."""
-    chex.assert_rank([block, count], [2, 1])
+def _append(params, state: DecodeState, block, count, ends, *, shape, settings) -> DecodeState:
+    """Write count[row] forced tokens of block i32 [row, block]; where it `ends`, the row runs."""
+    chex.assert_rank([block, count, ends], [2, 1, 1])
     context = settings.context_tokens
     offset = jnp.arange(block.shape[1])
     position = jnp.where(offset < count[:, None], state.rows.length[:, None] + offset, context)
@@ -176,9 +185,9 @@ def _append(params, state: DecodeState, block, count, *, shape, settings) -> Dec
     )
     return state.replace(
         rows=rows,
-        status=jnp.where(some, Rest.RUNNING, state.status),
-        turn_tokens=jnp.where(some, 0, state.turn_tokens),
-        turn_index=state.turn_index + some,
+        status=jnp.where(ends, Rest.RUNNING, state.status),
+        turn_tokens=jnp.where(ends, 0, state.turn_tokens),
+        turn_index=state.turn_index + ends,
         logits=jnp.where(some[:, None], logits, state.logits),
         cache=cache,
     )

@@ -51,6 +51,13 @@ class DecodeSettings:
         """The smallest of the widths that holds `tokens`, at most the context."""
         return min(next(width for width in self.widths if width >= tokens), self.context_tokens)
 
+    def piece(self, tokens: int) -> int:
+        """How much of a block of `tokens` is read at once: all where little of it is padding."""
+        whole = self.width(tokens) if tokens <= self.widths[-1] else self.widths[-1]
+        if whole <= 1.25 * tokens:
+            return whole
+        return max((width for width in self.widths if width <= tokens), default=self.widths[0])
+
 
 @struct.dataclass
 class DecodeState:
