@@ -206,8 +206,8 @@ def loss(params, shape, tokens, weight, segment):
     return -jnp.sum(chosen * kept) / jnp.sum(kept), (own, right)
 
 
-def main(settings: Settings) -> None:
-    """Train until the time is up, then write the folder."""
+def make_chat(settings: Settings) -> Chat:
+    """Write tokenizer and template into the folder, anew or widened or as they are; read them."""
     if settings.grow:
         former = tokenizers.Tokenizer.from_file(str(settings.grow / 'tokenizer.json'))
         write_tokenizer(settings.folder, with_digit_pairs(former))
@@ -216,16 +216,21 @@ def main(settings: Settings) -> None:
         write_tokenizer(settings.folder, with_digit_pairs(trained))
     template = (BASE / 'chat_template.jinja').read_text()
     (settings.folder / 'chat_template.jinja').write_text(template)
-
     fast = transformers.AutoTokenizer.from_pretrained(settings.folder)
-    chat = Chat(tokenizer=fast, end_ids=(fast.convert_tokens_to_ids('<|im_end|>'),))
+    return Chat(tokenizer=fast, end_ids=(fast.convert_tokens_to_ids('<|im_end|>'),))
+
+
+def main(settings: Settings) -> None:
+    """Train until the time is up, then write the folder."""
+    chat = make_chat(settings)
+    vocab = len(chat.tokenizer)
     shape = Shape(
         layers=settings.layers, embed=settings.embed, hidden=settings.hidden,
-        heads=settings.embed // 32, kv_heads=2, head_dim=32, vocab=len(fast), rope_theta=1e4,
+        heads=settings.embed // 32, kv_heads=2, head_dim=32, vocab=vocab, rope_theta=1e4,
     )  # fmt: skip
     params = transformer.init_params(shape, keys.stream(keys.root(settings.seed), 'base'))
     if settings.grow:
-        params = grown(params, fast, settings.grow)
+        params = grown(params, chat.tokenizer, settings.grow)
     print(f'{sum(x.size for x in jax.tree.leaves(params)):,} parameters')
     begun = time.time()
     optimizer = muon(lambda step: 1.0, weight_decay=0.01)  # scaled by the loop below

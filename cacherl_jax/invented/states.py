@@ -160,22 +160,32 @@ def states(rng):
 
 
 def sorted_out(rng):
-    """The class of one word, looked up, picks one of two tools; its name is not in the request."""
-    thing, kind, *wanted = rng.sample(NOUNS, 4)
-    look = tool_name(rng)
-    classes = rng.sample(rng.choice(OPPOSED), 2)
+    """The class of one word, looked up, picks one of two tools; its name is not in the request.
+
+    Half the time one of the two only leads to a third.
+    """
+    thing, kind, first, second, inner = rng.sample(NOUNS, 5)
+    look, deeper = distinct(rng, tool_name, 2)
+    classes, leads = rng.sample(rng.choice(OPPOSED), 2), rng.random() < 0.5
+    wanted = (first, inner if leads else second)
     which, subject, found = rng.randrange(2), made_up_name(rng), few_words(rng)
     word = rng.choice(CLASSES[classes[which]])
     tools, ways, reason = two_ways(rng, [thing], thing, classes, wanted)
     tools.append(tool(rng, look, [thing], f'{kind.capitalize()} of a {thing}.'))
+    if leads:
+        tools.append(tool(rng, deeper, [inner], f'{second.capitalize()} of the {inner}.'))
     messages = [
-        user(f'What suits the {kind} of {thing} {subject}, {wanted[0]} or {wanted[1]}?'),
+        user(f'What suits the {kind} of {thing} {subject}, {first} or {second}?'),
         asks(look, **{thing: subject}),
         returns({kind: word}),
         noted(reason(which, subject, word), asks(ways[which], **{thing: subject})),
         returns({wanted[which]: found}),
-        says(f'{subject} is {word}, {wanted[which]}: {found}'),
     ]
+    if leads and which:
+        more = title(rng)
+        messages += [asks(deeper, **{inner: found}), returns({second: more})]
+        found = f'{found} and {more}'
+    messages.append(says(f'{subject} is {word}, {(first, second)[which]}: {found}'))
     return tools + distractors(rng, rng.randint(0, 2)), messages
 
 
@@ -198,12 +208,18 @@ def sorting(rng):
 
 
 def looked_up(rng):
-    """Many subjects, each looked up first: its state, which nobody names before, picks the tool."""
-    given, state, *wanted = rng.sample(NOUNS, 4)
-    look = tool_name(rng)
-    classes = rng.sample(rng.choice(OPPOSED), 2)
+    """Many subjects, each looked up first: its state, which nobody names before, picks the tool.
+
+    Half the time one of the two tools only leads to a third.
+    """
+    given, state, first, second, inner = rng.sample(NOUNS, 5)
+    look, deeper = distinct(rng, tool_name, 2)
+    classes, leads = rng.sample(rng.choice(OPPOSED), 2), rng.random() < 0.5
+    wanted = (first, inner if leads else second)
     tools, ways, reason = two_ways(rng, [given], given, classes, wanted)
     tools.append(tool(rng, look, [given], f'{state.capitalize()} of a {given}.'))
+    if leads:
+        tools.append(tool(rng, deeper, [inner], f'{second.capitalize()} of the {inner}.'))
     messages = []
     for subject in distinct(rng, made_up_name, rng.randint(2, 4)):
         side = rng.randrange(2)
@@ -214,8 +230,12 @@ def looked_up(rng):
             returns({state: word}),
             noted(reason(side, subject, word), asks(ways[side], **{given: subject})),
             returns({wanted[side]: found}),
-            says(f'{word}: {found}'),
         ]
+        if leads and side:
+            more = title(rng)
+            messages += [asks(deeper, **{inner: found}), returns({second: more})]
+            found = f'{found} and {more}'
+        messages.append(says(f'{word}: {found}'))
     return tools, messages
 
 
