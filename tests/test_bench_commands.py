@@ -1,19 +1,32 @@
-"""The benchmarks as commands, tiny: what they print and write, and what they refuse."""
+"""The benchmarks as commands, tiny: what they print and write, and what they refuse.
 
+Most of the time goes into compiling; works of the same sizes share what is compiled.
+"""
+
+import dataclasses
 import json
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from cacherl_jax.bench import limits, rollout
 from cacherl_jax.bench.measured import Measured, show, write
 from cacherl_jax.bench.peers import Outcome
-from cacherl_jax.bench.play import check, decoder_of, make_player
-from cacherl_jax.bench.rollout import GREEDY, growth, parameters
+from cacherl_jax.bench.play import WIDTH_TOKENS, check, decoder_of, make_player
+from cacherl_jax.bench.rollout import GREEDY, growth
 from cacherl_jax.bench.settings import BenchSettings
-from cacherl_jax.bench.update import LOSS, advantages, make_scorer, make_step
-from cacherl_jax.bench.workloads import MODELS, RolloutWork, rollout_work, update_work
+from cacherl_jax.bench.update import LOSS, OPTIMIZER, advantages, make_scorer, make_step
+from cacherl_jax.bench.workloads import (
+    MODELS,
+    RolloutWork,
+    parameters,
+    rollout_work,
+    update_work,
+)
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.timing import Span, Timing
@@ -21,7 +34,24 @@ from experiments import bench_decode, bench_gpu, bench_memory, bench_rollout, be
 
 FIELDS = {'workload', 'model', 'ours_tokens_per_second', 'peers', 'roofline_share'}
 FIELDS |= {'compile_seconds'}
-TINY = MODELS['tiny']
+TINY = dataclasses.replace(MODELS['tiny'], layers=1)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly_made_programs():
+    """One layer, and nothing optimized: how fast a program is, is of no matter here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODELS, 'tiny', TINY)
+        jax.config.update('jax_disable_most_optimizations', True)
+        yield
+        jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(autouse=True)
+def rough_limits(monkeypatch):
+    """What the machine can do is measured in a moment; test_bench_workloads.py looks at that."""
+    monkeypatch.setattr(limits, 'LEAST_SECONDS', 5e-3)
+    monkeypatch.setattr(rollout, 'read_rate', lambda: limits.read_rate(2**20))
 
 
 def command(monkeypatch, capsys, module, *words):
@@ -34,7 +64,7 @@ def command(monkeypatch, capsys, module, *words):
 def written(path):
     found = json.loads(path.read_text())
     assert found.keys() == FIELDS and found['peers'] == {}
-    assert found['ours_tokens_per_second'] > 0 and 0 < found['roofline_share'] < 2
+    assert found['ours_tokens_per_second'] > 0 and 0 < found['roofline_share'] < 10
     return found
 
 
@@ -48,7 +78,7 @@ def test_an_update_is_measured_and_written(monkeypatch, capsys, tmp_path):
 
 def test_a_rollout_is_measured_for_more_and_more_turns(monkeypatch, capsys, tmp_path):
     file = tmp_path / 'w2.json'
-    words = ('--model', 'tiny', '--repetitions', '1', '--turns', '1', '3', '--json', str(file))
+    words = ('--model', 'tiny', '--repetitions', '1', '--turns', '1', '2', '--json', str(file))
     printed = command(monkeypatch, capsys, bench_rollout, *words)
     assert 'W2 on model tiny' in printed and 'more turns' in printed
     assert written(file)['workload'] == 'W2'
@@ -56,8 +86,9 @@ def test_a_rollout_is_measured_for_more_and_more_turns(monkeypatch, capsys, tmp_
 
 def test_decoding_is_measured_for_each_number_of_rows(monkeypatch, capsys, tmp_path):
     file = tmp_path / 'w3.json'
-    words = ('--model', 'tiny', '--rows', '1', '3', '--new-tokens', '7', '--repetitions', '1')
-    printed = command(monkeypatch, capsys, bench_decode, *words, '--json', str(file))
+    words = ('--model', 'tiny', '--rows', '1', '3', '--prompt-tokens', '7', '--new-tokens', '5')
+    words += ('--repetitions', '1', '--json', str(file))
+    printed = command(monkeypatch, capsys, bench_decode, *words)
     assert 'rows 1,' in printed and 'rows 3,' in printed
     assert [each['workload'] for each in json.loads(file.read_text())] == ['W3', 'W3']
 
@@ -77,10 +108,10 @@ def test_a_device_is_measured_until_the_time_is_up(monkeypatch, capsys, tmp_path
 
 def test_no_array_of_an_update_is_as_large_as_its_logits(monkeypatch, capsys, tmp_path):
     file = tmp_path / 'memory.json'
-    words = ('--model', 'tiny', '--vocab', '4099', '--rows', '3', '--row-tokens', '512')
+    words = ('--model', 'tiny', '--vocab', '4099', '--rows', '13', '--row-tokens', '119')
     printed = command(monkeypatch, capsys, bench_memory, *words, '--json', str(file))
     told = json.loads(file.read_text())
-    assert 'computed again' in printed and told['logits_bytes'] == 4 * 3 * 512 * 4099
+    assert 'computed again' in printed and told['logits_bytes'] == 4 * 13 * 119 * 4099
     for layers in told['layers'].values():
         assert 0 < layers['largest_bytes'] < told['logits_bytes'] / 2
 
@@ -124,15 +155,18 @@ def test_the_table_and_the_file_say_the_same(tmp_path, capsys):
     assert (told['roofline_share'], told['compile_seconds']) == (0.5, 3.0)
 
 
-@pytest.mark.xfail(reason='open: at its first step the divergence of the measured update is 0')
-def test_the_update_that_is_measured_learns():
+def test_the_update_that_is_measured_learns_while_its_reference_stays():
     work = update_work('tiny')
-    params = parameters(TINY, np.float32)
-    step = make_step(TINY, work, params, make_scorer(TINY))
+    larger = optax.chain(OPTIMIZER, optax.scale(1e4))  # a step of 1e-6 is lost in the rounding
+    step = make_step(TINY, work, parameters(TINY), make_scorer(TINY, jnp.float32), larger)
     first, second = (fetch(step()) for _ in range(2))
     assert first['update/tokens'] == work.sampled_tokens == second['update/tokens']
-    assert first['policy/ratio_deviation'] < 1e-5 < 10 * second['policy/ratio_deviation']
-    assert LOSS.kl_weight > 0 and second['policy/kl'] > 0
+    # Before its first step the policy is the reference, and the one that sampled.
+    assert abs(first['policy/kl']) < 1e-6 < 1e-5 < second['policy/kl']
+    assert first['policy/ratio_deviation'] < 1e-5 < 1e-3 < second['policy/ratio_deviation']
+    assert second['loss/policy'] < first['loss/policy'] - 1e-3
+    paid = second['loss/total'] - second['loss/policy']
+    np.testing.assert_allclose(paid, LOSS.kl_weight * second['loss/kl'], rtol=1e-2)
 
 
 def test_an_advantage_compares_within_its_group():
@@ -143,7 +177,7 @@ def test_an_advantage_compares_within_its_group():
 def test_a_played_row_is_its_prompt_its_turns_and_the_answers_given():
     work, sampling = rollout_work('tiny'), SamplingSettings()
     prompts, tools = work.inputs(TINY.vocab)
-    params = parameters(TINY, np.float32)
+    params = parameters(TINY)
     play = make_player(decoder_of(TINY, work, sampling), params, work, prompts, tools)
     rows = fetch(play(0))
     check(rows, work)
@@ -155,16 +189,18 @@ def test_a_played_row_is_its_prompt_its_turns_and_the_answers_given():
         check(rows, RolloutWork())
 
 
-@pytest.mark.xfail(reason='open: one program more is compiled for the last number of turns')
-def test_programs_do_not_multiply_with_turns():
-    settings = BenchSettings(model='tiny', repetitions=1)
-    made = [row[-1] for row in growth(settings, (4, 2, 3))]
-    assert made[0] >= made[1] == made[2] == 0
+def test_programs_grow_with_the_widths_reached_and_not_with_turns():
+    work, turns = rollout_work('tiny'), (2, 3, 7, 6)
+    tokens = [dataclasses.replace(work, turns=count).row_tokens for count in turns]
+    assert [count > WIDTH_TOKENS for count in tokens] == [False, False, True, True]
+    made = [row[-1] for row in growth(BenchSettings(model='tiny', repetitions=1), turns)]
+    assert made[0] > 0 == made[1] == made[3]
+    assert 0 < made[2] <= 3  # a wider cache is made, appended to and sampled from
 
 
 def test_greedy_rows_with_one_prompt_are_equal():
     work = RolloutWork(prompts=1, group=3, prompt_tokens=7, turns=1, turn_tokens=5)
-    params = parameters(TINY, np.float32)
+    params = parameters(TINY)
     inputs = work.inputs(TINY.vocab)
     rows = fetch(make_player(decoder_of(TINY, work, GREEDY), params, work, *inputs)(0))
     assert (rows.tokens == rows.tokens[0]).all() and jax.tree.leaves(rows)

@@ -4,6 +4,7 @@ What a rollout with tools does, with ids in place of texts: each turn ends at it
 answer to it is given beforehand.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -37,6 +38,12 @@ def decoder_of(
     return make_decoder(shape, settings, sampling, (shape.vocab,), dtype)  # no id ends a turn
 
 
+@functools.partial(jax.jit, static_argnames='rows')
+def row_keys(number: int, rows: int) -> jax.Array:
+    """key [row] of one episode's sampling; the same program for every player of so many rows."""
+    return jax.random.split(keys.stream(keys.root(0), 'play', number), rows)
+
+
 def make_player(
     decoder: Decoder, params: Params, work: RolloutWork, prompts: np.ndarray, tools: np.ndarray
 ) -> Callable[[int], Trajectory]:
@@ -45,12 +52,9 @@ def make_player(
     prompts i32 [prompt, token]; tools i32 [turn - 1, row, token].
     """
     slots = np.arange(work.rows).reshape(work.prompts, work.group)
-    row_keys = jax.jit(
-        lambda number: jax.random.split(keys.stream(keys.root(0), 'play', number), work.rows)
-    )
 
     def play(number: int) -> Trajectory:
-        state, own = decoder.init(), row_keys(number)
+        state, own = decoder.init(), row_keys(number, work.rows)
         for ids, group in zip(prompts.tolist(), slots, strict=True):
             prompt = decoder.prefill(params, ids)
             state = decoder.admit(state, prompt, jnp.asarray(group), own[group])

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 
 from cacherl_jax.bench.limits import matmul_rate, read_rate
@@ -15,22 +14,17 @@ from cacherl_jax.bench.settings import DTYPES, BenchSettings
 from cacherl_jax.bench.workloads import (
     MODELS,
     RolloutWork,
+    parameters,
     read_flops,
     rollout_work,
     sample_bytes,
     sample_flops,
 )
 from cacherl_jax.policy.sample import SamplingSettings
-from cacherl_jax.policy.shape import Params, Shape
-from cacherl_jax.policy.transformer import init_params
+from cacherl_jax.policy.shape import Shape
 from cacherl_jax.run.timing import counting_programs, peak_bytes, timed
 
 GREEDY = SamplingSettings(temperature=0.0)
-
-
-def parameters(shape: Shape, dtype) -> Params:
-    """Random ones, made by one program."""
-    return jax.jit(init_params, static_argnums=(0, 2))(shape, jax.random.key(0), dtype)
 
 
 def least_seconds(shape: Shape, work: RolloutWork, dtype) -> tuple[float, float]:

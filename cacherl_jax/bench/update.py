@@ -1,5 +1,6 @@
 """W1 through the public update: reference log-probabilities, gradient, clipping, AdamW."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,18 @@ from cacherl_jax.bench.limits import matmul_rate
 from cacherl_jax.bench.measured import Measured
 from cacherl_jax.bench.peers import against_peers
 from cacherl_jax.bench.settings import DTYPES, BenchSettings
-from cacherl_jax.bench.workloads import MODELS, UpdateWork, update_flops, update_work
+from cacherl_jax.bench.workloads import (
+    MODELS,
+    UpdateWork,
+    parameters,
+    update_flops,
+    update_work,
+)
 from cacherl_jax.grpo.loss import FRESH, Batch, LossSettings
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import UpdateSettings, make_update, raise_if_refused
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Params, Shape
-from cacherl_jax.policy.transformer import init_params
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.timing import peak_bytes
 from cacherl_jax.trajectory import Trajectory
@@ -29,8 +35,12 @@ LOSS = LossSettings(kl_weight=0.04, aggregation='sequence')
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-6))
 
 
-def make_scorer(shape: Shape, compute=jnp.float32, remat: bool = False) -> Partial:
-    """score(params, tokens, length, sampled, ...) with the parameters as type `compute`."""
+@functools.cache
+def make_scorer(shape: Shape, compute, remat: bool = False) -> Partial:
+    """score(params, tokens, length, sampled, ...) with the parameters as type `compute`.
+
+    The same function for the same words, so that what scores with it is compiled once.
+    """
 
     def scored(params, tokens, length, sampled, **apart):
         params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
@@ -73,14 +83,19 @@ def batch_of(rows: Trajectory, advantage: jax.Array) -> Batch:
 
 
 def make_step(
-    shape: Shape, work: UpdateWork, params: Params, scorer: Partial
+    shape: Shape,
+    work: UpdateWork,
+    params: Params,
+    scorer: Partial,
+    optimizer: optax.GradientTransformation = OPTIMIZER,
 ) -> Callable[[], dict[str, Any]]:
     """step() does one update with its reference and returns the update's metrics.
 
     The rows are taken as sampled by `params`; the reference stays at `params`, the policy moves.
+    Metrics are of the policy before its step: the first ones find it where the reference is.
     """
     settings = UpdateSettings(micro_rows=work.micro_rows, widths=(work.row_tokens,), loss=LOSS)
-    update = make_update(scorer, OPTIMIZER, settings)
+    update = make_update(scorer, optimizer, settings)
     reference = make_reference(scorer, settings)
     lengths = np.full(work.rows, work.row_tokens)
     rows, reward = rows_of(work, shape.vocab)
@@ -111,9 +126,7 @@ def measure_update(settings: BenchSettings) -> Measured:
     """W1 on the model that the settings name; parameters and their update stay float32."""
     shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
     peers = settings.peers.chosen('W1', settings.model)
-    scorer = make_scorer(shape, dtype)
-    params = jax.jit(init_params, static_argnums=0)(shape, jax.random.key(0))
-    step = make_step(shape, work, params, scorer)
+    step = make_step(shape, work, parameters(shape), make_scorer(shape, dtype))
     timing, outcomes = against_peers(step, settings.repetitions, peers, settings.peers)
     check(step(), work)
     peak = peak_bytes()  # before the limits are measured on arrays of their own

@@ -7,9 +7,12 @@ measured is the engine and not the luck of the draw.
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from cacherl_jax.policy.shape import Shape
+from cacherl_jax.policy.shape import Params, Shape
+from cacherl_jax.policy.transformer import init_params
 
 FIRST_ID = 2  # ids below are padding and end in many vocabularies
 
@@ -34,6 +37,12 @@ MODELS = {
         layers=28, embed=1024, heads=16, kv_heads=8, head_dim=128, hidden=3072, vocab=151936
     ),
 }
+
+
+def parameters(shape: Shape, dtype=jnp.float32) -> Params:
+    """Random ones, made by one program."""
+    key = jax.random.key(0, impl='rbg')  # threefry compiles for longer than a tiny model runs
+    return jax.jit(init_params, static_argnums=(0, 2))(shape, key, dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
