@@ -176,7 +176,10 @@ class Visit(Question):
         plan = {day: list(read(told[day]).values()) for day in self.days}
         dry = [day for day in self.days if branch[day] == 'route']
         if dry:
-            told = yield from ask_each({day: call('outdoor', path=plan[day][0]) for day in dry})
+            due = {day: ['outdoor'] * (day in dry) for day in self.days}
+            noted = [say(day, sky[day], plan[day] + due[day]) for day in self.days]
+            asked = {day: call('outdoor', path=plan[day][0]) for day in dry}
+            told = yield from ask_each(asked, noting=' '.join(noted))
         for day in dry:
             plan[day].append(read(told[day])['plan'])
         yield AssistantTurn(content=' '.join(say(day, sky[day], plan[day]) for day in self.days))
