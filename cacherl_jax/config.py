@@ -175,17 +175,17 @@ class RunConfig:
 
 
 SMALL = RunConfig(
-    steps=15,
+    steps=24,
     # Few steps of RL have to suffice: each takes several steps of the optimizer, at a rate that
     # falls, and examples weigh as much as the policy's own attempts.
     optimizer='muon',
     learning_rate=6e-3,
-    decay_steps=10,
+    decay_steps=18,
     curriculum=CurriculumSettings(tasks=16, order='uniform'),
-    supervised=SupervisedSettings(demonstrations=52, general=24, epochs=1, rows=8),
+    supervised=SupervisedSettings(demonstrations=44, general=24, epochs=1, rows=8),
     weights=WeightSettings(
-        micro=Schedule(start=0.3, end=0.1, steps=15, shape='linear'),
-        macro=Schedule(start=0.5, end=0.2, steps=15, shape='linear'),
+        micro=Schedule(start=0.3, end=0.1, steps=24, shape='linear'),
+        macro=Schedule(start=0.5, end=0.2, steps=24, shape='linear'),
         final=Schedule(start=1.0),
     ),
     mix=MixSettings(share=Schedule(start=0.3, end=0.1, steps=40, shape='linear')),

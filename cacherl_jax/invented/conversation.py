@@ -176,7 +176,7 @@ def echo(rng):
 
 KINDS = (
     (chain, 4), (branch, 4), (choose, 5), (several, 2), (correct, 4), (largest, 2), (session, 1),
-    (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 7), (editions, 10),
+    (both, 2), (respell, 7), (forks, 2), (facts, 1), (echo, 1), (slots, 12), (editions, 10),
     (states, 16), (crossed, 8), (followed, 8), (sorted_out, 4), (classed, 1), (sorting, 6),
     (looked_up, 6), (pick, 7), (glossary, 1), (matching, 3), (backward, 1),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from cacherl_jax.invented.messages import (
     user,
 )
 from cacherl_jax.invented.words import (
+    CALENDAR,
     NOUNS,
     SUFFIXES,
     WORDS,
@@ -53,15 +54,45 @@ def plain_word(rng) -> str:
     return made_up_name(rng).split()[0].lower()
 
 
+def label(rng) -> str:
+    """What a column is called: mostly a word of every day, sometimes one that nobody has heard."""
+    if rng.random() < 0.2:
+        return plain_word(rng)
+    return rng.choice(NOUNS if rng.random() < 0.6 else WORDS).lower()
+
+
+def opening(rng, thing, name, open_it, list_them):
+    """How the thing of a name is opened: messages, and the words by which a request names it.
+
+    Two words stand for a spelling that has to be looked up among its like.
+    """
+    note = rng.choice(('', f'{thing.capitalize()} {{said}}.', '{said}.'))
+    if rng.random() < 0.5:
+        return [noted(note.format(said=name), asks(open_it, **{thing: name}))], name
+    others = rng.sample(CALENDAR if rng.random() < 0.6 else NOUNS, rng.choice((1, 2, 2, 3)))
+    others = [word.lower() for word in others]
+    joint, order = rng.choice('__-'), rng.choice((1, -1))
+    listed = {word: joint.join((name, word)[::order]) for word in others}
+    said = f'{name} {others[0]}'
+    messages = [
+        noted(note.format(said=said), asks(list_them)),
+        returns({f'{thing}s': sorted(listed.values())}),
+        asks(open_it, **{thing: listed[others[0]]}),
+    ]
+    return messages, said
+
+
 def slots(rng):
     """A request names several things in any order; every call takes the ones that belong to it."""
-    thing, kind, group, measured = rng.sample(NOUNS, 4)
+    thing = rng.choice(NOUNS)
+    kind, group, measured = distinct(rng, label, 3)
     key, entry, field, mode = rng.sample(NOUNS, 4)
-    names = distinct(rng, tool_name, 5)
+    names = distinct(rng, tool_name, 6)
     make = plain_word if rng.random() < 0.7 else made_up_name
     name, kept, winner = distinct(rng, make, 3)
     how, best = rng.choice(OPERATIONS), rng.random() < 0.5
-    said = {'thing': thing, 'name': name, 'kind': kind, 'value': kept, 'number': measured}
+    messages, called = opening(rng, thing, name, names[0], names[5])
+    said = {'thing': thing, 'name': called, 'kind': kind, 'value': kept, 'number': measured}
     request = rng.choice(BEST if best else ONE).format(**said, group=group, how=how)
     tools = [
         tool(rng, names[0], [thing], f'Open a {thing}.'),
@@ -69,12 +100,13 @@ def slots(rng):
         tool(rng, names[2], [field], f'Split by a {field}.'),
         tool(rng, names[3], [mode, field], f'Work out a {field}.'),
         tool(rng, names[4], [field], f'Winner by a {field}.'),
+        tool(rng, names[5], [], f'Names of every {thing}.'),
     ]
-    messages = [user(request)]
-    real = dict.fromkeys((kind, group, measured))
-    ending = rng.choice(('', '', f'_{rng.choice(NOUNS)}'))
-    real = {word: word + ending for word in real}
-    messages += [asks(names[0], **{thing: name}), returns({key: rng.randint(2, 60)})]
+    messages = [user(request), *messages, returns({key: rng.randint(2, 60)})]
+    ending = rng.choice(
+        ('', '', f'_{rng.choice(NOUNS)}', f'_{rng.choice(NOUNS)}_{rng.choice(WORDS)}')
+    )
+    real = {word: word + ending for word in (kind, group, measured)}
     if ending:
         listed = rng.sample(sorted(real.values()), 3)
         messages += [asks(names[1], **{field: kind, entry: kept})]
