@@ -40,6 +40,10 @@ def test_outputs_are_kept_and_the_last_is_a_picture(path):
 
 
 def test_there_are_notebooks():
-    assert {'tool_cache_and_audit', 'writing_a_task_suite', 'reading_a_run'} <= {
-        path.stem for path in NOTEBOOKS
-    }
+    assert {
+        'loading_a_model',
+        'one_training_step',
+        'reading_a_run',
+        'tool_cache_and_audit',
+        'writing_a_task_suite',
+    } <= {path.stem for path in NOTEBOOKS}
