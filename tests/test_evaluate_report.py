@@ -1,5 +1,6 @@
 """The report: all of a run on one page, whatever the policy wrote, and nothing fetched."""
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -12,13 +13,17 @@ from evaluate_episodes import PRICE, TRAINS, answer, call, episode, result, task
 
 from cacherl_jax.evaluate.record import episode_record, row_tokens
 from cacherl_jax.evaluate.report import ReportSettings, render_report, run_record
+from cacherl_jax.rewards.hybrid import WeightSettings
+from cacherl_jax.rollout_cache.mix import MixSettings
 from cacherl_jax.run.files import make_lines
 from cacherl_jax.run.metrics import make_metrics
 from cacherl_jax.run.results import write_result
+from cacherl_jax.schedule import Schedule
 
 HOSTILE = (
     '</script><img src=x onerror="document.title=1">&amp;<!--\u2028{{x}} <!-- insert run --> \ud800'
 )
+TERMS = ('final', 'macro', 'micro', 'penalty')
 NUMBERS = {'success': 0.5, 'success_seen': None, 'turns': 3.0, 'calls': 2.0}
 MIX = {'exact': 0.25, 'fuzzy': 0.0, 'best_effort': 0.0, 'miss': 0.75}
 RL = {'steps': 7, 'episodes': 112, 'live_tool_calls': 30, 'tier_mix': MIX}
@@ -28,7 +33,10 @@ CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 def hostile_run(folder, hostile=HOSTILE):
     metrics = make_metrics(folder)
     for step in range(7):
-        metrics.write(step, {hostile: step, 'kl': float('nan'), 'tool_cache/exact_fraction': 1.0})
+        numbers = {hostile: step, 'kl': float('nan'), 'tool_cache/exact_fraction': 1.0}
+        numbers |= {f'still/{hostile}': 0, f'rollout_cache/refused/{hostile}': step**2}
+        numbers |= {f'rollout_cache/quarantined/{hostile}': step, 'rewards/solved': step / 7}
+        metrics.write(step, numbers | {f'rewards/weighted_{name}': step - 3 for name in TERMS})
     metrics.close()
     says = turn((call(hostile, hostile), result(hostile)), says=hostile, thinking=hostile)
     append = make_lines(folder / 'episodes.jsonl')
@@ -36,7 +44,7 @@ def hostile_run(folder, hostile=HOSTILE):
         played = episode(says, answer(last), of=task(f'{hostile}{number}', suite=hostile))
         append(episode_record(played, step=number, stage='final', terms={hostile: [1, 2]}))
     suites = {hostile: {'final': NUMBERS}}
-    config = {hostile: hostile}
+    config = {hostile: hostile, 'weights': {'final': hostile}, 'mix': hostile}
     path = folder / 'result.json'
     write_result(path, suites=suites, rl=RL, seconds=1.5, seed=3, config=config)
     return render_report(folder)
@@ -70,7 +78,10 @@ def test_the_page_carries_what_the_run_wrote(tmp_path):
     assert [e['success'] for e in data['episodes']] == [False, True, False]
     assert data['episodes'][0]['turns'][0]['calls'][0]['name'] == HOSTILE
     assert data['series'][HOSTILE] == [[step, step] for step in range(7)]
-    assert data['result']['config'] == {HOSTILE: HOSTILE}
+    assert data['result']['config'][HOSTILE] == HOSTILE and data['schedules'] == {}
+    assert data['refused']['names'] == [HOSTILE] and data['refused']['totals'] == [36]
+    assert data['unchanged'] == {'kl': None, f'still/{HOSTILE}': 0}
+    assert [shares for _, shares in data['tiers']['rows']] == [[0, 1, 0, 0, 0]] * 7
 
 
 KEYS = """<script>
@@ -81,16 +92,33 @@ at('outcome').dispatchEvent(new Event('change'));
 QUIET = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-sync']
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
-def test_a_browser_draws_the_page_without_complaint(tmp_path):
-    # Half a surrogate pair is no text that --dump-dom could print.
-    page = hostile_run(tmp_path / 'run', HOSTILE[:-1]).replace('</body>', KEYS)
+# After each key: is one compared, and how many turns stand in each of the two places?
+PINNING = """<script>
+const seen = [];
+for (const key of ['c', 'j', 'j', 'k', 'Escape', 'c', 'c']) {
+  document.dispatchEvent(new KeyboardEvent('keydown', {key}));
+  const turns = ['pinned', 'episode'].map((id) => at(id).querySelectorAll('.turn').length);
+  seen.push([pinned, current, !at('pinned').hidden, ...turns].join());
+}
+document.title = seen.join(' ');
+</script></body>"""
+
+
+def drawn(page, tmp_path):
+    """The page as a browser leaves it, and what the browser said."""
     (tmp_path / 'page.html').write_text(page)
     options = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-component-update', *QUIET]
     options += [f'--user-data-dir={tmp_path / "browser"}', '--enable-logging=stderr', '--dump-dom']
     address = (tmp_path / 'page.html').as_uri()
-    drawn = subprocess.run([CHROMIUM, *options, address], capture_output=True, timeout=60)
-    dom, said = drawn.stdout.decode(), drawn.stderr.decode()
+    ran = subprocess.run([CHROMIUM, *options, address], capture_output=True, timeout=60)
+    return ran.stdout.decode(), ran.stderr.decode()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
+def test_a_browser_draws_the_page_without_complaint(tmp_path):
+    # Half a surrogate pair is no text that --dump-dom could print.
+    page = hostile_run(tmp_path / 'run', HOSTILE[:-1]).replace('</body>', KEYS)
+    dom, said = drawn(page, tmp_path)
     tags = Elements(dom).tags
     assert 'CONSOLE' not in said and '<title>run – run report</title>' in dom
     assert not [tag for tag, _ in tags if tag == 'img']
@@ -98,6 +126,116 @@ def test_a_browser_draws_the_page_without_complaint(tmp_path):
     chosen = [a['data-place'] for _, a in tags if a.get('aria-current') == 'true']
     assert chosen == ['0']  # j, j, k came to the solved one, which the filter took away
     assert '2 of 3 episodes' in dom and '&lt;img src=x' in dom
+    assert 'unchanged: kl not finite' in dom and 'NaN' not in dom
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
+def test_the_pinned_episode_stays_beside_those_opened_after_it(tmp_path):
+    page = hostile_run(tmp_path / 'run', HOSTILE[:-1]).replace('</body>', PINNING)
+    dom, said = drawn(page, tmp_path)
+    together = ['0,0,true,2,0', '0,1,true,2,2', '0,2,true,2,2', '0,1,true,2,2']
+    apart, again = ',1,false,0,2', '1,1,true,2,0'
+    assert f'<title>{" ".join([*together, apart, again, apart])}</title>' in dom
+    assert 'CONSOLE' not in said
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
+@pytest.mark.parametrize('steps', [0, 1])
+def test_a_run_that_just_began_is_drawn_without_complaint(tmp_path, steps):
+    lines = [{'step': step, 'rollout_cache/refused/tier': 3, **paid(1.0)} for step in range(steps)]
+    write_metrics(tmp_path, lines)
+    dom, said = drawn(render_report(tmp_path), tmp_path)
+    assert 'CONSOLE' not in said and 'NaN' not in dom and 'run report</title>' in dom
+    assert ('quiet">There is no metrics.jsonl with a reward' in dom) == (steps == 0)
+
+
+def write_metrics(folder, lines):
+    (folder / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+
+
+def paid(value):
+    return {f'rewards/weighted_{name}': value for name in TERMS}
+
+
+PLANS = {
+    'weights': WeightSettings(
+        micro=Schedule(start=0.7, end=0.1, steps=7, shape='cosine'),
+        macro=Schedule(start=0.5, points=((3, 0.1), (16, 0.3)), shape='piecewise'),
+        final=Schedule(start=0.25),
+    ),
+    'mix': MixSettings(share=Schedule(start=0.3, end=0.1, steps=16, shape='linear')),
+}
+
+
+@pytest.mark.parametrize('file', ['config.json', 'result.json'])
+@pytest.mark.parametrize('most', [3, 500])
+def test_the_planned_values_are_those_of_the_schedule(tmp_path, file, most):
+    config = {area: dataclasses.asdict(settings) for area, settings in PLANS.items()}
+    write_metrics(tmp_path, [{'step': step} | paid(1.0) for step in (0, 1, 3, 7, 16, 20)])
+    whole = config if file == 'config.json' else {'config': config}
+    (tmp_path / file).write_text(json.dumps(whole))
+    record = run_record(tmp_path, ReportSettings(most_points=most))
+    steps = [step for step, _ in record['reward']['rows']]
+    assert len(steps) == min(most, 6) and len(record['schedules']) == 4
+    for name, points in record['schedules'].items():
+        area, field = name.split('/')
+        schedule = getattr(PLANS[area], field)
+        assert points == [[step, schedule.at(step)] for step in steps]
+
+
+@pytest.mark.parametrize('told', [None, {}, {'weights': None}, {'weights': {'final': {'end': 3}}}])
+def test_settings_without_schedules_leave_the_reward(tmp_path, told):
+    if told is not None:
+        (tmp_path / 'config.json').write_text(json.dumps(told))
+    write_metrics(tmp_path, [{'step': 0} | paid(1.0), {'step': 1} | paid(2.0)])
+    record = run_record(tmp_path, ReportSettings())
+    assert record['schedules'] == {}
+    assert record['reward']['rows'] == [[0, [1.0] * 4], [1, [2.0] * 4]]
+    assert render_report(tmp_path).endswith('</html>\n')
+
+
+def test_terms_of_the_reward_are_drawn_once_and_a_lost_one_leaves_a_gap(tmp_path):
+    lost = {'rewards/weighted_micro': None}
+    lines = [{'step': 0, 'rewards/solved': 0.5, 'kl': 1} | paid(0.5), {'step': 1} | paid(1) | lost]
+    write_metrics(tmp_path, lines)
+    record = run_record(tmp_path, ReportSettings())
+    assert record['reward']['names'] == list(TERMS) and list(record['series']) == ['kl']
+    assert record['reward']['rows'] == [[0, [0.5] * 4], [1, None]]
+    assert record['reward']['lines'] == {'solved': [[0, 0.5]]}
+
+
+@pytest.mark.parametrize('most', [1, 500])
+def test_what_never_changed_is_listed_and_not_drawn(tmp_path, most):
+    lines = [{'step': step, 'one': 1, 'two': step % 2, 'lost': None} for step in range(7)]
+    lines[3] |= {'once': 2, 'tool_cache/exact_fraction': 1}
+    write_metrics(tmp_path, lines)
+    record = run_record(tmp_path, ReportSettings(most_points=most))
+    assert record['unchanged'] == {'one': 1, 'lost': None}
+    assert list(record['series']) == ['once', 'two'] and len(record['tiers']['rows']) == 1
+
+
+def test_refusals_of_each_step_add_up_to_the_count(tmp_path):
+    refused = 'rollout_cache/refused/'
+    lines = [
+        {'step': 0, f'{refused}tier': 3},
+        {'step': 1, f'{refused}tier': 3, f'{refused}duplicate': 7},
+        {'step': 2, f'{refused}tier': 5, f'{refused}duplicate': 16},
+    ]
+    write_metrics(tmp_path, lines)
+    found = run_record(tmp_path, ReportSettings())['refused']
+    assert found['names'] == ['tier', 'duplicate'] and found['totals'] == [5, 16]
+    assert found['rows'] == [[0, [3, 0]], [1, [0, 7]], [2, [2, 9]]]
+
+
+def test_five_hundred_episodes_stay_under_ten_megabytes(tmp_path):
+    append = make_lines(tmp_path / 'episodes.jsonl')
+    asked = turn((call(), result('leaves 15:40 ' * 25)), says='When does it leave? ' * 6)
+    turns = [dataclasses.replace(asked, start=80 * n, stop=80 * n + 40) for n in range(6)]
+    tokens = row_tokens(np.arange(480), np.ones(480, bool), np.arange(480) / 7, str)
+    for step in range(500):
+        append(episode_record(episode(*turns), step=step, stage='train', tokens=tokens))
+    page = render_report(tmp_path, ReportSettings(most_episodes=500))
+    assert 1_000_000 < len(page.encode()) < 10_000_000
 
 
 def test_an_empty_folder_has_a_page_too(tmp_path):

@@ -1,10 +1,15 @@
-const WIDTH = 300, HEIGHT = 120, LEFT = 44, BOTTOM = 16, TOP = 8;
+// Drawing: a chart is an SVG in its own units; several panels of one chart share its steps.
+const LEFT = 46, BOTTOM = 16, TOP = 8;
 
 function draw(tag, attributes, text) {
   const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   if (text !== undefined) element.textContent = text;
   return element;
+}
+
+function scale(from, to, start, end) {
+  return (value) => to === from ? (start + end) / 2 : start + (value - from) / (to - from) * (end - start);
 }
 
 /** A line drawn through [x, y] pairs, lifted where a value is missing. */
@@ -28,109 +33,129 @@ function smooth(points) {
   });
 }
 
-function axes(width, height, low, high, first, last) {
-  const svg = draw('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img'});
-  svg.append(
-    draw('path', {class: 'frame', d: `M${LEFT} ${TOP}V${height - BOTTOM}H${width}`}),
-    draw('text', {x: LEFT - 5, y: TOP + 6, 'text-anchor': 'end'}, high),
-    draw('text', {x: LEFT - 5, y: height - BOTTOM, 'text-anchor': 'end'}, low),
-    draw('text', {x: LEFT, y: height - 3}, first),
-    draw('text', {x: width, y: height - 3, 'text-anchor': 'end'}, last));
-  return svg;
+/** Round numbers from `low` to `high`, some four of them. */
+function ticks(low, high, least = 0) {
+  const raw = Math.max((high - low) / 4, least, 1e-12), size = 10 ** Math.floor(Math.log10(raw));
+  const apart = [1, 2, 5, 10].map((times) => times * size).find((each) => each >= raw * 0.999);
+  const found = [];
+  for (let place = Math.ceil(low / apart - 1e-9); place * apart <= high + 1e-9 * apart; place++) found.push(Number((place * apart).toPrecision(12)));
+  return found;
 }
 
-/** Calls `show` with the nearest of `count` places under the pointer, and with null outside. */
-function follow(svg, width, stepAt, count, x, show) {
+/** As wide as the page is now, so that its text has the size that it says. */
+function wideChart(height, label) {
+  const width = Math.max(300, Math.min(1168, at('curves').clientWidth || 720));
+  const svg = draw('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label});
+  return [svg, width];
+}
+
+/** Lines across a panel at round values; the scale of its values is returned. */
+function panel(svg, width, top, bottom, low, high, told = number) {
+  if (high <= low) high = low + 1;
+  const y = scale(low, high, bottom, top);
+  for (const value of ticks(low, high)) {
+    svg.append(draw('path', {class: value === 0 ? 'frame zero' : 'frame', d: `M${LEFT} ${y(value).toFixed(1)}H${width}`}),
+      draw('text', {x: LEFT - 6, y: y(value) + 3.5, 'text-anchor': 'end'}, told(value)));
+  }
+  return y;
+}
+
+function stepTicks(svg, first, last, x, y) {
+  const round = ticks(first, last, 1).filter((step) => last - step > 0.06 * (last - first));
+  for (const step of [...round, last]) {
+    const anchor = step === first && first !== last ? 'start' : step === last ? 'end' : 'middle';
+    svg.append(draw('text', {x: x(step), y, 'text-anchor': anchor}, number(step)));
+  }
+}
+
+/** Rows as they are, and one more wherever a value changes its sign on the way to the next row. */
+function withCrossings(rows) {
+  const dense = [];
+  rows.forEach(([step, values], place) => {
+    dense.push([step, values]);
+    if (place + 1 === rows.length) return;
+    const [later, others] = rows[place + 1];
+    const shares = values.map((value, part) => value * others[part] < 0 ? value / (value - others[part]) : null);
+    for (const share of shares.filter((each) => each !== null).sort((a, b) => a - b)) {
+      dense.push([step + share * (later - step), values.map((value, part) => shares[part] === share ? 0 : value + share * (others[part] - value))]);
+    }
+  });
+  return dense;
+}
+
+/** Areas on top of each other: what is above 0 from 0 upwards, what is below 0 downwards. */
+function stack(svg, rows, colours, x, y, kind = '') {
+  const pieces = [[]];
+  for (const row of rows) {
+    if (row[1]) pieces[pieces.length - 1].push(row);
+    else if (pieces[pieces.length - 1].length) pieces.push([]);
+  }
+  for (const piece of pieces.filter((each) => each.length)) {
+    const dense = withCrossings(piece).map(([step, values]) => [x(step), values]);
+    if (dense.length === 1) dense.splice(0, 1, [dense[0][0] - 3, dense[0][1]], [dense[0][0] + 3, dense[0][1]]);
+    for (const part of [Math.max, Math.min]) {
+      const base = dense.map(() => 0);
+      colours.forEach((colour, place) => {
+        if (dense.every(([, values]) => part(0, values[place]) === 0)) return;
+        const edge = () => dense.map(([across], row) => `${across.toFixed(1)} ${y(base[row]).toFixed(1)}`);
+        const inner = edge();
+        dense.forEach(([, values], row) => { base[row] += part(0, values[place]); });
+        const area = draw('path', {class: `area ${kind}`, d: `M${edge().join('L')}L${inner.reverse().join('L')}Z`});
+        area.style.fill = colour;
+        svg.append(area);
+      });
+    }
+  }
+}
+
+/** The least and the most that a stack of these rows reaches. */
+function reach(rows) {
+  const sums = rows.filter((row) => row[1]).map(([, values]) => [Math.min, Math.max].map((part) =>
+    values.reduce((sum, value) => sum + part(0, value), 0)));
+  return [Math.min(0, ...sums.map(([low]) => low)), Math.max(0, ...sums.map(([, high]) => high))];
+}
+
+/** Names with their colours, and values that follow the pointer.  An entry is [name, colour, kind of patch, told by step]. */
+function legend(steps, entries) {
+  const where = make('span', {class: 'where'}), values = entries.map(() => make('span', {class: 'value'}));
+  const element = make('div', {class: 'legend', 'aria-live': 'polite'}, where, ...entries.map(([name, colour, kind], place) => {
+    const patch = make('i', {class: kind});
+    patch.style.background = colour;
+    return make('span', {}, patch, words(name), ' ', values[place]);
+  }));
+  const show = (place) => {
+    const step = steps[place === null ? steps.length - 1 : place];
+    where.textContent = `step ${number(step)}`;
+    entries.forEach(([, , , told], entry) => { values[entry].textContent = told(step); });
+  };
+  show(null);
+  return [element, show];
+}
+
+/** Calls `show` with the nearest of the steps under the pointer, or chosen by arrow keys; with null outside. */
+function follow(svg, width, steps, x, show, byKey = false) {
   const cursor = draw('line', {class: 'cursor', y1: TOP, y2: svg.viewBox.baseVal.height - BOTTOM, visibility: 'hidden'});
+  let chosen = null;
+  const choose = (place) => {
+    chosen = place;
+    cursor.setAttribute('visibility', place === null ? 'hidden' : 'visible');
+    for (const end of place === null ? [] : ['x1', 'x2']) cursor.setAttribute(end, x(steps[place]));
+    show(place);
+  };
   svg.append(cursor);
   svg.addEventListener('pointermove', (event) => {
     const box = svg.getBoundingClientRect();
     const wanted = (event.clientX - box.left) * width / box.width;
-    let best = 0;
-    for (let place = 1; place < count; place++) {
-      if (Math.abs(x(stepAt(place)) - wanted) < Math.abs(x(stepAt(best)) - wanted)) best = place;
-    }
-    cursor.setAttribute('x1', x(stepAt(best)));
-    cursor.setAttribute('x2', x(stepAt(best)));
-    cursor.setAttribute('visibility', 'visible');
-    show(best);
+    choose(steps.reduce((best, step, place) => Math.abs(x(step) - wanted) < Math.abs(x(steps[best]) - wanted) ? place : best, 0));
   });
-  svg.addEventListener('pointerleave', () => { cursor.setAttribute('visibility', 'hidden'); show(null); });
-}
-
-function scale(from, to, start, end) {
-  return (value) => to === from ? (start + end) / 2 : start + (value - from) / (to - from) * (end - start);
-}
-
-function curve(name, points) {
-  const values = points.map(([, value]) => value).filter((value) => value !== null);
-  const shown = make('span', {class: 'value'}, number(values[values.length - 1]));
-  const figure = make('figure', {}, make('figcaption', {}, make('span', {}, name), shown));
-  if (!values.length) {
-    shown.textContent = 'not finite';
-    return figure;
-  }
-  const low = Math.min(...values), high = Math.max(...values);
-  const first = points[0][0], last = points[points.length - 1][0];
-  const svg = axes(WIDTH, HEIGHT, low === high ? '' : number(low), number(high), number(first), first === last ? '' : number(last));
-  svg.setAttribute('aria-label', `${name}: from ${number(values[0])} to ${number(values[values.length - 1])}`);
-  const x = scale(first, last, LEFT + 2, WIDTH - 2), y = scale(low, high, HEIGHT - BOTTOM - 3, TOP + 3);
-  if (points.length > 40) {
-    svg.append(draw('path', {class: 'raw', d: path(points, x, y)}), draw('path', {class: 'line', d: path(smooth(points), x, y)}));
-  } else {
-    svg.append(draw('path', {class: 'line', d: path(points, x, y)}));
-    for (const [step, value] of points) {
-      if (value !== null) svg.append(draw('circle', {class: 'dot', cx: x(step), cy: y(value), r: points.length > 15 ? 1.3 : 2.2}));
-    }
-  }
-  follow(svg, WIDTH, (place) => points[place][0], points.length, x, (place) => {
-    shown.textContent = place === null ? number(values[values.length - 1]) : `step ${points[place][0]}: ${number(points[place][1])}`;
+  svg.addEventListener('pointerleave', () => choose(null));
+  if (!byKey) return;
+  svg.setAttribute('tabindex', 0);
+  svg.addEventListener('blur', () => choose(null));
+  svg.addEventListener('keydown', (event) => {
+    const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!move) return;
+    event.preventDefault();
+    choose(Math.min(steps.length - 1, Math.max(0, (chosen === null ? steps.length - 1 : chosen + move))));
   });
-  figure.append(svg);
-  return figure;
-}
-
-function showCurves() {
-  const areas = new Map();
-  for (const [name, points] of Object.entries(run.series)) {
-    if (points.length < 2) continue;  // one evaluation is a number in the table, not a curve
-    const area = name.includes('/') ? name.slice(0, name.indexOf('/')) : 'policy';
-    if (!areas.has(area)) areas.set(area, []);
-    areas.get(area).push(curve(name.includes('/') ? name.slice(area.length + 1) : name, points));
-  }
-  if (!areas.size) return at('curves').append(nothing('There is no metrics.jsonl with two steps in this folder yet.'));
-  const known = ['evaluate', 'rewards', 'policy'], last = ['failure', 'perf'];
-  const rank = (area) => known.includes(area) ? known.indexOf(area) - 10 : last.indexOf(area);
-  for (const [area, figures] of [...areas].sort(([a], [b]) => rank(a) - rank(b))) {
-    at('curves').append(make('h3', {}, words(area)), make('div', {class: 'charts'}, ...figures));
-  }
-}
-
-function showTiers() {
-  const rows = run.tiers.rows;
-  if (!rows.length) return at('tiers').append(nothing('No tool was called, or the run did not count where answers came from.'));
-  const width = 720, height = 210, first = rows[0][0], last = rows[rows.length - 1][0];
-  const svg = axes(width, height, '0 %', '100 %', number(first), first === last ? '' : number(last));
-  svg.setAttribute('aria-label', 'Share of tool answers from each tier, by training step');
-  const x = scale(first, last, LEFT + 1, width), y = scale(0, 1, height - BOTTOM, TOP);
-  const labels = run.tiers.names.map((name) => make('span', {}));
-  const below = rows.map(() => 0);
-  run.tiers.names.forEach((name, tier) => {
-    const lower = rows.map(([step], place) => `${x(step).toFixed(1)} ${y(below[place]).toFixed(1)}`);
-    rows.forEach((row, place) => { below[place] += row[1][tier]; });
-    const upper = rows.map(([step], place) => `${x(step).toFixed(1)} ${y(below[place]).toFixed(1)}`);
-    const area = draw('path', {d: `M${upper.join('L')}L${lower.reverse().join('L')}Z`});
-    area.style.fill = area.style.stroke = `var(--${name})`;
-    svg.append(area);
-  });
-  const show = (place) => run.tiers.names.forEach((name, tier) => {
-    labels[tier].textContent = `${words(name)} ${percent(rows[place === null ? rows.length - 1 : place][1][tier])}`;
-  });
-  show(null);
-  follow(svg, width, (place) => rows[place][0], rows.length, x, show);
-  at('tiers').append(make('div', {class: 'legend'}, ...run.tiers.names.map((name, tier) => {
-    const patch = make('i');
-    patch.style.background = `var(--${name})`;
-    return make('span', {}, patch, labels[tier]);
-  })), make('div', {class: 'wide-chart'}, svg));
 }

@@ -88,7 +88,7 @@ function showSuccess() {
 function showFailures() {
   if (!run.failures.length) return at('failures').append(nothing('No episodes were recorded.'));
   run.failures.forEach((stage, place) => {
-    const told = `${words(stage.stage)}, step ${stage.step}: ${stage.failed} of ${stage.episodes} episodes failed`;
+    const told = `${words(stage.stage)}${stage.step < 0 ? '' : `, step ${stage.step}`}: ${stage.failed} of ${stage.episodes} episodes failed`;
     const panel = make('details', place ? {} : {open: ''}, make('summary', {}, told));
     at('failures').append(panel);
     if (!stage.table.length) return;
@@ -103,9 +103,9 @@ function showFailures() {
 }
 
 function showSettings() {
-  if (!run.result) return at('settings').append(nothing('There is no result.json in this folder yet.'));
-  const json = (value) => make('pre', {}, JSON.stringify(value, null, 2));
-  at('settings').append(
-    make('details', {open: ''}, make('summary', {}, 'Configuration'), json(run.result.config)),
-    make('details', {open: ''}, make('summary', {}, 'Versions'), json(run.result.versions)));
+  const json = (title, value) => make('details', {open: ''}, make('summary', {}, title), make('pre', {}, JSON.stringify(value, null, 2)));
+  const config = run.result ? run.result.config : run.config;
+  if (!config || !Object.keys(config).length) return at('settings').append(nothing('There is no result.json and no config.json in this folder yet.'));
+  at('settings').append(json('Configuration', config));
+  if (run.result) at('settings').append(json('Versions', run.result.versions));
 }

@@ -1,3 +1,4 @@
+// The list of episodes, the one that is open, and the one it is compared with.
 const filters = ['suite', 'stage', 'outcome', 'failure'];
 const searched = run.episodes.map((episode) => JSON.stringify([episode.task, episode.messages,
   episode.turns.map((turn) => [turn.text, turn.user, turn.results.map((result) => result.text)])]).toLowerCase());
@@ -9,6 +10,7 @@ const facet = {
 };
 let visible = [];
 let current = null;
+let pinned = null;
 
 function fillFilters() {
   for (const name of filters) {
@@ -39,7 +41,7 @@ function refilter() {
   at('list').replaceChildren(...visible.map(entry));
   const left = run.episodes_left_out ? `; ${run.episodes_left_out} older ones are not in this page` : '';
   at('shown').replaceChildren(`${visible.length} of ${run.episodes.length} episodes${left}. `, make('kbd', {}, 'j'), ' next, ',
-    make('kbd', {}, 'k'), ' previous, ', make('kbd', {}, '/'), ' search');
+    make('kbd', {}, 'k'), ' previous, ', make('kbd', {}, '/'), ' search, ', make('kbd', {}, 'c'), ' compare, ', make('kbd', {}, 'Esc'), ' let go');
   open(visible.includes(current) ? current : visible[0]);
 }
 
@@ -48,17 +50,44 @@ function entry(place) {
   const outcome = episode.success ? 'solved' : words(episode.failure ? episode.failure.kind : 'failed');
   return make('li', {}, make('button', {type: 'button', 'data-place': place, onclick: () => open(place)},
     make('span', {class: episode.success ? 'solved' : 'failed'}, outcome), ' ', episode.task,
-    make('small', {}, `${words(episode.stage)}, step ${episode.step}, attempt ${episode.sample + 1}, ${episode.turns.length} turns`)));
+    make('small', {}, `${played(episode)}, ${episode.turns.length} turns`)));
 }
 
 function open(place) {
   current = place === undefined ? null : place;
+  const panes = [at('pinned'), at('episode')], left = panes.find((pane) => pane.contains(document.activeElement));
   for (const button of at('list').querySelectorAll('button')) {
     const chosen = Number(button.dataset.place) === current;
     button.setAttribute('aria-current', chosen);
+    button.tabIndex = chosen || (!visible.includes(current) && Number(button.dataset.place) === visible[0]) ? 0 : -1;
+    button.classList.toggle('pinned', Number(button.dataset.place) === pinned);
     if (chosen) keepInSight(button);
   }
-  at('episode').replaceChildren(...(current === null ? [nothing('No episode fits these filters.')] : show(run.episodes[current])));
+  showPanes();
+  // What had the focus was drawn anew.
+  if (left) (left.hidden ? at('episode') : left).focus({preventScroll: true});
+}
+
+function showPanes() {
+  const button = (text, key, onclick) => make('button', {type: 'button', class: 'pin', 'aria-keyshortcuts': key, onclick}, text);
+  const comparing = pinned !== null, same = comparing && current === pinned;
+  at('viewer').classList.toggle('comparing', comparing);
+  at('pinned').hidden = !comparing;
+  at('pinned').replaceChildren(...(comparing ? show(pinned, button('Let go', 'Escape', () => pin(null))) : []));
+  at('episode').replaceChildren(...(current === null ? [nothing('No episode fits these filters.')]
+    : same ? [nothing('Open another episode to read it beside this one.')]
+    : show(current, comparing ? null : button('Compare', 'c', () => pin(current)))));
+  const turns = [at('pinned'), at('episode')].map((pane) => pane.childElementCount);
+  at('viewer').style.setProperty('--parts', Math.max(...turns));
+  for (const result of at('viewer').querySelectorAll('pre.result')) {
+    if (result.scrollHeight > result.clientHeight + 1) result.tabIndex = 0;
+  }
+}
+
+/** Keeps an episode in sight while others are opened; null lets it go. */
+function pin(place) {
+  pinned = place;
+  open(current === null ? undefined : current);
 }
 
 /** Scrolls the list only, never the page. */
@@ -68,71 +97,11 @@ function keepInSight(button) {
   if (item.bottom > list.bottom) at('list').scrollTop += item.bottom - list.bottom;
 }
 
-function signed(name, value) {
-  if (value === undefined || value === null) return null;
-  return make('span', {class: value > 0 ? 'plus' : value < 0 ? 'minus' : ''}, `${words(name)} ${value > 0 ? '+' : ''}${number(value)}`);
-}
-
-function show(episode) {
-  const failure = episode.failure;
-  const prompt = make('details', {}, make('summary', {}, 'Prompt'), ...episode.messages.map((message) =>
-    make('div', {}, make('div', {class: 'tag'}, message.role), make('pre', {}, asText(message.content)))));
-  const asked = episode.messages.filter((message) => message.role === 'user').map((message) =>
-    make('div', {class: 'says'}, asText(message.content)));
-  return [
-    make('h3', {}, episode.task),
-    make('p', {class: 'quiet'},
-      make('b', {class: episode.success ? 'solved' : 'failed'}, episode.success ? 'solved' : 'failed'),
-      ` · ${words(episode.termination)} · score ${number(episode.score)} · ${episode.suite}, level ${episode.level}, ${episode.split} · `
-      + `${words(episode.stage)}, step ${episode.step}, attempt ${episode.sample + 1}`),
-    failure ? make('p', {class: 'why'}, make('b', {}, words(failure.kind)),
-      (failure.turn >= 0 ? ` in turn ${failure.turn + 1}: ` : ': ') + failure.why) : null,
-    ...asked, prompt,
-    ...episode.turns.map((turn, place) => showTurn(turn, place, failure && failure.turn === place)),
-  ].filter((element) => element !== null);
-}
-
-const asText = (content) => typeof content === 'string' ? content : JSON.stringify(content, null, 2);
-
-function showTurn(turn, place, blamed) {
-  const head = make('div', {class: 'head'}, make('b', {}, `Turn ${place + 1}`), signed('reward', turn.reward), signed('advantage', turn.advantage),
-    ...Object.entries(turn.terms || {}).map(([name, value]) => signed(name, value)),
-    turn.ended ? null : make('span', {class: 'minus'}, 'cut by a limit'));
-  return make('div', {class: blamed ? 'turn blamed' : 'turn'}, head,
-    turn.thinking ? make('div', {class: 'says thinking'}, turn.thinking) : null,
-    turn.content.trim() ? make('div', {class: 'says'}, turn.content.trim()) : null,
-    ...turn.calls.map((call, order) => showCall(call, turn.results[order])),
-    turn.tokens && turn.tokens.length ? showTokens(turn.tokens) : null,
-    make('details', {}, make('summary', {}, 'As written'), make('pre', {}, turn.text)),
-    turn.user ? make('div', {}, make('div', {class: 'tag'}, 'user'), make('div', {class: 'says'}, turn.user)) : null);
-}
-
-function showCall(call, result) {
-  const asked = call.error === undefined
-    ? `${call.name}(${Object.entries(call.arguments).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(', ')})`
-    : `not a call: ${call.error}\n${call.text}`;
-  const element = make('div', {class: 'call'}, make('pre', {}, asked));
-  if (!result) return element;
-  const text = make('pre', {class: 'result'}, result.text);
-  text.style.borderLeftColor = `var(--${result.tier}, var(--live))`;
-  const alike = result.similarity < 1 ? `, similarity ${result.similarity.toFixed(2)}` : '';
-  const from = result.provenance && result.provenance !== 'live' ? `, from ${words(result.provenance)}` : '';
-  element.append(text, make('div', {class: 'tag'},
-    make('span', {class: result.status === 'ok' ? '' : 'failed'}, words(result.status)), `, ${words(result.tier)}${alike}${from}`));
-  return element;
-}
-
-/** Forced tokens are grey; sampled ones underlined and tinted by their advantage. */
-function showTokens(tokens) {
-  const most = Math.max(1e-9, ...tokens.map((token) => Math.abs(token[2] || 0)));
-  const spans = tokens.map(([text, kind, advantage]) => {
-    const span = make('span', {class: kind === 'sampled' ? 'sampled' : 'forced', title: `${kind}, advantage ${number(advantage)}`}, text);
-    if (kind === 'sampled' && advantage) {
-      span.style.background = `rgb(${advantage > 0 ? '43 122 75' : '176 65 42'} / ${(0.35 * Math.abs(advantage) / most).toFixed(3)})`;
-    }
-    return span;
-  });
-  return make('details', {}, make('summary', {}, `${tokens.length} tokens`), make('div', {class: 'tokens'}, ...spans));
+function move(by) {
+  if (!visible.length) return;
+  const inList = at('list').contains(document.activeElement);
+  open(visible[Math.min(visible.length - 1, Math.max(0, visible.indexOf(current) + by))]);
+  if (inList) at('list').querySelector('[aria-current=true]').focus({preventScroll: true});
 }
 
 document.addEventListener('keydown', (event) => {
@@ -141,17 +110,22 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape' && typing) event.target.blur();
   if (typing) return;
   if (event.key === '/') { event.preventDefault(); at('search').focus(); }
-  const move = {j: 1, k: -1}[event.key];
-  if (move && visible.length) {
-    const place = Math.min(visible.length - 1, Math.max(0, visible.indexOf(current) + move));
-    open(visible[place]);
-  }
+  if (event.key === 'c' && current !== null) pin(pinned === null ? current : null);
+  if (event.key === 'Escape' && pinned !== null) pin(null);
+  const by = {j: 1, k: -1}[event.key];
+  if (by) move(by);
+});
+at('list').addEventListener('keydown', (event) => {
+  const by = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  if (by) { event.preventDefault(); move(by); }
 });
 
 showHeader();
 showSuccess();
-showCurves();
+showStory();
+showCache();
 showTiers();
+showMeasures();
 showFailures();
 showSettings();
 fillFilters();
