@@ -213,7 +213,7 @@ SMOLLM2_BFCL = dataclasses.replace(
     curriculum=CurriculumSettings(suites=('bfcl',), levels=(1,), tasks=24, order='uniform'),
     bfcl=BfclSettings(distractor_tools=2),
     supervised=SupervisedSettings(
-        demonstrations=12, epochs=1, rows=4, optimizer='adamw', learning_rate=5e-4
+        demonstrations=24, epochs=4, rows=4, optimizer='adamw', learning_rate=1e-3
     ),
     collection=CollectionSettings(samples=0),
     decode=DecodeSettings(
