@@ -56,6 +56,12 @@ def test_scores_are_the_plain_softmax(width):
     assert_close(ours(params(), tokens, scored), direct(params(), tokens, scored))
 
 
+def test_arrays_of_the_host_are_scored_without_jit_too():
+    tokens, scored = rows(7)
+    found = score(params(), SHAPE, np.asarray(tokens), np.asarray(scored))
+    assert_close(found, direct(params(), tokens, scored))
+
+
 @pytest.mark.parametrize('width', [3, 16])
 def test_gradients_are_those_of_the_plain_softmax(width):
     tokens, scored = rows(width)

