@@ -105,6 +105,17 @@ def test_another_model_or_template_makes_another_start(begun, tmp_path):
     assert start_key(copied, lessons, config) != start_key(agent, lessons, config)
 
 
+def test_other_content_of_the_tasks_of_evaluation_makes_another_start(begun, tmp_path):
+    config, agent, lessons = begun
+    listed = tmp_path / 'tasks.jsonl'
+    config, keys = with_fields(config, {'evaluation.file': str(listed)}), []
+    for number in (0, 1, 0):
+        listing = {'suite': 'trip', 'split': 'test', 'level': 1, 'number': number}
+        listed.write_text(json.dumps(listing) + '\n')
+        keys.append(start_key(agent, lessons, config))
+    assert keys[0] == keys[2] != keys[1]
+
+
 def test_a_shared_start_is_made_once_and_is_the_one_that_would_be_made_alone(begun, tmp_path):
     config, agent, lessons = begun
     shared = {'starts': tmp_path / 'starts'}

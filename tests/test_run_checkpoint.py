@@ -1,5 +1,6 @@
 """Checkpoints: what is saved comes back bit for bit, and the latest is always whole."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -90,6 +91,40 @@ def test_other_settings_are_refused_with_both_values(tmp_path):
     make_checkpoints(tmp_path, SETTINGS).save(3, learner(3), {})
     with pytest.raises(Refusal, match='policy.layers: now 16, in the checkpoint 2'):
         make_checkpoints(tmp_path, {'seed': 3, 'policy': {'layers': 16}})
+
+
+def test_other_content_is_refused_with_the_names_of_its_files(tmp_path):
+    began = {'files a.jsonl': '1', 'files b.jsonl': '2', 'list c.jsonl': '3'}
+    make_checkpoints(tmp_path, SETTINGS, contents=began).save(3, learner(3), {})
+    assert make_checkpoints(tmp_path, SETTINGS, contents=began).latest() == 3
+    now = began | {'files b.jsonl': '4', 'list c.jsonl': ''}
+    with pytest.raises(Refusal) as refused:
+        make_checkpoints(tmp_path, SETTINGS, contents=now)
+    said = str(refused.value)
+    assert 'files b.jsonl: its content is another' in said and 'a.jsonl' not in said
+    assert 'list c.jsonl: it is not there any more' in said
+    assert 'What to do: put their former content back, or give another run folder' in said
+
+
+def test_a_checkpoint_of_before_contents_were_kept_goes_on_and_is_held_to_them_from_then(
+    tmp_path, capsys
+):
+    make_checkpoints(tmp_path, SETTINGS).save(3, learner(3), {})
+    about = tmp_path / 'step-00000003' / 'about.json'
+    old = {name: x for name, x in json.loads(about.read_text()).items() if name != 'contents'}
+    about.write_text(json.dumps(old))
+    assert make_checkpoints(tmp_path, SETTINGS).latest() == 3 and not capsys.readouterr().err
+    checkpoints = make_checkpoints(tmp_path, SETTINGS, contents={'files a.jsonl': '1'})
+    assert_same(checkpoints.restore(learner(0)).tree, learner(3))
+    assert 'taken to be what they were: files a.jsonl' in capsys.readouterr().err
+    checkpoints.save(7, learner(7), {})
+    with pytest.raises(Refusal, match='a.jsonl: its content is another'):
+        make_checkpoints(tmp_path, SETTINGS, contents={'files a.jsonl': '2'})
+
+
+def test_a_file_that_only_a_later_version_looks_at_refuses_nothing(tmp_path):
+    make_checkpoints(tmp_path, SETTINGS, contents={'a': '1'}).save(3, learner(3), {})
+    assert make_checkpoints(tmp_path, SETTINGS, contents={'a': '1', 'b': '2'}).latest() == 3
 
 
 def test_arrays_of_another_shape_are_refused_by_name(tmp_path):

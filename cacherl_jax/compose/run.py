@@ -21,6 +21,7 @@ from cacherl_jax.compose.agent import (
     save_agent,
     training_source,
 )
+from cacherl_jax.compose.contents import contents
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
 from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
@@ -63,7 +64,9 @@ class Run:
         self.folder = config.run_dir
         self.root = keys.root(config.seed)
         self.source = training_source(config)
-        self.checkpoints = make_checkpoints(self.folder / 'checkpoints', lasting(config))
+        self.checkpoints = make_checkpoints(
+            self.folder / 'checkpoints', lasting(config), contents=contents(config)
+        )
         new = self.checkpoints.latest() is None
         self.watchdog = Watchdog(config.watchdog, self.folder, new)
         self.settings = self.watchdog.tempered(config.update)

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from cacherl_jax.compose.agent import Agent
+from cacherl_jax.compose.contents import file_hash
 from cacherl_jax.compose.learning import Lessons, supervised_stages
 from cacherl_jax.compose.stages import evaluate, fill_tool_cache, filling
 from cacherl_jax.config import RunConfig
@@ -111,13 +112,12 @@ def start_of(agent: Agent, lessons: Lessons, config: RunConfig, stop: Callable[[
 def start_key(agent: Agent, lessons: Lessons, config: RunConfig) -> str:
     """Equal for runs that have the same start."""
     rows = fetch(lessons.rows)
-    listed = pathlib.Path(config.evaluation.file) if config.evaluation.file else None
     parts = {
         'settings': start_config(config),
         'model': model_hash(agent.source),
         'template': agent.chat.tokenizer.chat_template or '',
         'examples': [_hash(rows.tokens.tobytes()), _hash(rows.sampled.tobytes())],
-        'tasks': _file_hash(listed) if listed else '',
+        'tasks': file_hash(config.evaluation.file) if config.evaluation.file else '',
     }
     return settings_hash(parts)
 
@@ -127,12 +127,7 @@ def model_hash(source: pathlib.Path) -> str:
     files = [source]
     if source.is_dir():
         files = sorted(file for file in source.iterdir() if file.suffix in MODEL_FILES)
-    return settings_hash([_file_hash(file) for file in files])
-
-
-def _file_hash(file: pathlib.Path) -> str:
-    with file.open('rb') as opened:
-        return hashlib.file_digest(opened, 'sha256').hexdigest()
+    return settings_hash([file_hash(file) for file in files])
 
 
 def _hash(content: bytes) -> str:

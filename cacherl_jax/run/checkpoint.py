@@ -11,6 +11,7 @@ import logging
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -85,11 +86,11 @@ def _differences(ours: Any, theirs: Any, name: str = '') -> list[str]:
     return [] if ours == theirs else [f'{name}: now {ours!r}, in the checkpoint {theirs!r}']
 
 
-def _refuse_other_settings(folder: pathlib.Path, settings: Any) -> None:
-    steps = _steps(folder)
-    if not steps:
-        return
-    stored = json.loads((_place(folder, steps[-1]) / 'about.json').read_text(encoding='utf-8'))
+def _about(folder: pathlib.Path, step: int) -> dict[str, Any]:
+    return json.loads((_place(folder, step) / 'about.json').read_text(encoding='utf-8'))
+
+
+def _refuse_other_settings(folder: pathlib.Path, settings: Any, stored: dict[str, Any]) -> None:
     ours = settings_hash(settings)
     if stored['settings_hash'] == ours:
         return
@@ -100,6 +101,33 @@ def _refuse_other_settings(folder: pathlib.Path, settings: Any) -> None:
         allowed='a run continues with the settings that it began with',
         remedy='give those settings again, or another run folder',
     )
+
+
+def _refuse_other_contents(
+    folder: pathlib.Path, contents: Mapping[str, str], stored: dict[str, Any]
+) -> None:
+    """A checkpoint of before contents were kept cannot tell, and is taken up with what is there."""
+    former = stored.get('contents')
+    if former is None:
+        if contents:
+            print(
+                f'{folder}: written before the content of files was kept with a checkpoint, so '
+                f'these are taken to be what they were: {", ".join(contents)}',
+                file=sys.stderr,
+            )
+        return
+    lines = [
+        f'{name}: its content is another' if now else f'{name}: it is not there any more'
+        for name, now in contents.items()
+        if now != former.get(name, now)
+    ]
+    if lines:
+        raise Refusal(
+            f'{folder} holds checkpoints of a run that began with other files than there are now:'
+            '\n  ' + '\n  '.join(lines),
+            allowed='a run continues with the files that it began with',
+            remedy='put their former content back, or give another run folder',
+        )
 
 
 def _refuse_small_disk(folder: pathlib.Path, needed: int) -> None:
@@ -162,7 +190,7 @@ def _remove(path: pathlib.Path) -> None:
 
 def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
     place = _place(folder, step)
-    about = json.loads((place / 'about.json').read_text(encoding='utf-8'))
+    about = _about(folder, step)
     named = _named_leaves(template)
     lines = _differences(_shapes(named), about['leaves'])
     if lines:
@@ -177,17 +205,27 @@ def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
     )
 
 
-def make_checkpoints(folder: str | os.PathLike, settings: Any, keep: int = 2) -> Checkpoints:
+def make_checkpoints(
+    folder: str | os.PathLike,
+    settings: Any,
+    keep: int = 2,
+    contents: Mapping[str, str] | None = None,
+) -> Checkpoints:
     """Checkpoints in `folder` for runs with `settings`; the newest `keep` stay.
 
     `settings` is a dataclass or a mapping, without what may change when a run continues (its
-    folder, its number of steps).  Checkpoints of other settings are refused at once.
+    folder, its number of steps).  `contents` are hashes of the files that the settings name, by
+    what the user knows them by.  Checkpoints of other settings or contents are refused at once.
     """
     if keep < 1:
         raise ValueError(f'keep must be at least 1, got {keep}')
     folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    _refuse_other_settings(folder, settings)
+    contents = dict(contents or {})
+    if steps := _steps(folder):
+        stored = _about(folder, steps[-1])
+        _refuse_other_settings(folder, settings, stored)
+        _refuse_other_contents(folder, contents, stored)
     for leftover in [*folder.glob('.unfinished-*'), *folder.glob('.removed-*')]:
         shutil.rmtree(leftover)
 
@@ -200,6 +238,7 @@ def make_checkpoints(folder: str | os.PathLike, settings: Any, keep: int = 2) ->
                 'step': step,
                 'settings': plain(settings),
                 'settings_hash': settings_hash(settings),
+                'contents': contents,
                 'leaves': _shapes(_named_leaves(tree)),
                 'records': records,
             }
