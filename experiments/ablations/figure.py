@@ -61,6 +61,7 @@ def _draw_differences(axes, found) -> None:
     axes.axvline(0, color=BASELINE, linewidth=1)
     for place, entry in enumerate(found):
         _draw_estimate(axes, entry['success difference'], place, INK)
+    axes.locator_params(axis='x', nbins=5)
     axes.set_xlabel('difference to the baseline, paired by seed and task')
 
 
