@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from rewards_episodes import ask, find, goal, make_task, play, say
 from rollout_cache_rows import record as made_record
@@ -13,6 +14,7 @@ from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.compose.agent import BASE
 from cacherl_jax.compose.keeping import RolloutCache
 from cacherl_jax.compose.learning import lessons_of
+from cacherl_jax.compose.samples import Samples
 from cacherl_jax.compose.step import TERMS
 from cacherl_jax.config import PRESETS
 from cacherl_jax.grpo.update import UpdateSettings
@@ -165,3 +167,82 @@ def test_a_run_without_demonstrations_begins_with_an_empty_cache(tmp_path):
     row = {'tokens': jnp.arange(3), 'sampled': jnp.arange(3) > 1, 'turn': jnp.zeros(3, int)}
     cache, lessons = cache_of(tmp_path), lessons_of([row], [], config())
     assert held(cache.add_demonstrations(cache.empty_store(), lessons)) == []
+    nothing = Samples(episodes=[], arrays=[])
+    assert held(cache.add_samples(cache.empty_store(), nothing)) == []
+
+
+def right(sample=0, turns=1):
+    """An episode that the door lets in; with more turns than one it asks again and again."""
+    task = make_task(goal('red', 'find'))
+    asked = [ask(find(), text='red') for _ in range(turns)]
+    return play(*asked, say('It is red.'), task=task, sample=sample, step=-1)
+
+
+def row_of(number):
+    """Three tokens that tell the number, and what a rollout says of them."""
+    place = np.arange(3)
+    return {
+        'tokens': place + 10 * number,
+        'sampled': place > 0,
+        'turn': place - 1,
+        'logprob': -place - np.float32(0.1),
+    }
+
+
+def begun(folder, *samples, shown=0):
+    """A cache that began with so many demonstrations and with these pairs of episode and row."""
+    cache = cache_of(folder)
+    rows = [{k: v for k, v in row_of(i).items() if k != 'logprob'} for i in range(shown)]
+    lessons = lessons_of([*rows, row_of(9)], [right() for _ in range(shown)], config())
+    store = cache.add_demonstrations(cache.empty_store(), lessons)
+    episodes, arrays = ([pair[k] for pair in samples] for k in (0, 1))
+    return cache, cache.add_samples(store, Samples(episodes=episodes, arrays=arrays))
+
+
+def test_samples_enter_beside_the_demonstrations_and_are_paid_like_them(tmp_path):
+    cache, store = begun(tmp_path, (right(), row_of(2)), (right(1), row_of(3)), shown=2)
+    sources = [Source.DEMONSTRATION] * 2 + [Source.REJECTION] * 2
+    rows = [[*row_of(number)['tokens'], 0] for number in range(4)]
+    assert held(store) == list(zip(rows, sources, strict=True))
+    for paid in (store.entries.episode_return[:4], *store.entries.reward[:4].T):
+        assert len(set(paid.tolist())) == 1
+    assert cache.door.counts == {'admitted/good': 4}
+    _, without = begun(tmp_path, shown=2)
+    assert held(without) == held(store)[:2]
+
+
+def test_a_sample_has_the_log_probabilities_that_its_rollout_gave_and_no_others(tmp_path):
+    unknown = {name: x for name, x in row_of(3).items() if name != 'logprob'}
+    cache, store = begun(tmp_path, (right(), row_of(2)), (right(1), unknown), shown=1)
+    assert store.entries.has_behaviour[:3].tolist() == [False, True, False]
+    found = store.entries.trajectory.logprob[1, :3]
+    np.testing.assert_array_equal(found, row_of(2)['logprob'].astype(np.float32))
+    assert store.entries.version[:3].tolist() == [0, -1, -1]
+
+
+def test_samples_pass_the_door_like_everything_else(tmp_path):
+    wrong = dataclasses.replace(right(), task=make_task(goal('red'), score=lambda e: 0.0))
+    again = right(turns=5)
+    pairs = [(right(), row_of(0)), (wrong, row_of(2)), (again, row_of(3)), (right(), row_of(4))]
+    cache, store = begun(tmp_path, *pairs, (right(), row_of(4)), shown=1)
+    assert [source for _, source in held(store)] == [Source.DEMONSTRATION, Source.REJECTION]
+    counts = dict(cache.door.counts)
+    assert counts.pop('admitted/good') == counts.pop('refused/duplicate') == 2
+    assert counts.pop('refused/flag') == 1
+    assert sum(counts.values()) == 1 and not any(name.startswith('admitted') for name in counts)
+
+
+def test_samples_are_kept_with_the_checkpoint(tmp_path):
+    cache, store = begun(tmp_path, (right(), row_of(2)), shown=1)
+    saved = cache.save()
+    kept = record.read(tmp_path / 'rollout_cache')
+    assert [one.source for one in kept] == [Source.DEMONSTRATION, Source.REJECTION]
+    entries = record.as_entries(kept, CONTEXT, TERMS)
+    for name in ('tokens', 'logprob', 'sampled', 'turn'):
+        held_rows = getattr(store.entries.trajectory, name)[:2]
+        np.testing.assert_array_equal(getattr(entries.trajectory, name), held_rows)
+    np.testing.assert_array_equal(entries.reward, store.entries.reward[:2])
+    later = cache_of(tmp_path)
+    later.restore(saved)
+    refused = later.add_samples(store, Samples(episodes=[right()], arrays=[row_of(2)]))
+    assert held(refused) == held(store)  # it is known already

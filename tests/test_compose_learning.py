@@ -108,6 +108,20 @@ def test_what_was_right_is_learned_with_the_lessons_from_the_start():
     assert_equal(started.params, again)
 
 
+def test_samples_are_of_no_step_and_have_the_log_probabilities_of_who_wrote_them():
+    started, _ = sampled_twice()
+    first = started.accepted[0]
+    assert {episode.step for found in started.accepted for episode in found.episodes} == {-1}
+    writer = learning.learned_params(agent(), lessons(), config(), lambda metrics: None)
+    rows = learning.lessons_of(first.arrays, [], config()).rows
+    scored = jax.jit(make_score(agent(), config().sampling))
+    found = np.asarray(scored(writer, rows.tokens, rows.length, rows.sampled)[0])
+    for row, sample in zip(found, first.arrays, strict=True):
+        wrote = sample['sampled']
+        assert wrote.any() and (sample['logprob'][wrote] < 0).all()
+        np.testing.assert_allclose(row[: len(wrote)][wrote], sample['logprob'][wrote], atol=1e-4)
+
+
 def test_each_sampling_takes_what_was_not_learned_before_and_tells_its_counts():
     started, told = sampled_twice()
     counts = [metrics for metrics in told if 'rejection/sampled' in metrics]

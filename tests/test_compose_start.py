@@ -7,14 +7,18 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from rollout_cache_rows import task
 from tiny_policy import SETTINGS, make_policy
 
+from cacherl_jax.compose import learning
+from cacherl_jax.compose import start as start_module
 from cacherl_jax.compose.agent import load_agent
 from cacherl_jax.compose.command import read_config
 from cacherl_jax.compose.run import Run
 from cacherl_jax.compose.stages import demonstrated_lessons
 from cacherl_jax.compose.start import start_config, start_key, start_of
 from cacherl_jax.config import PRESETS, RunConfig
+from cacherl_jax.rollout_cache.record import Source
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tool_cache.thinning import ThinSettings
@@ -85,6 +89,7 @@ def test_what_belongs_to_rl_changes_no_start(begun, difference):
         {'collection.thin': ThinSettings(exact=0.5)},
         {'evaluation.unseen': 3},
         {'lora.rank': 4},
+        {'supervised.rejection.samples': 2},
     ],
 )
 def test_what_belongs_to_a_start_makes_another(begun, difference):
@@ -133,6 +138,29 @@ def test_a_shared_start_is_made_once_and_is_the_one_that_would_be_made_alone(beg
     assert len({cache.content_hash for cache in caches}) == 1 and len(caches[0].entries())
     assert (configs[1].run_dir / 'supervised').exists()
     assert not (configs[2].run_dir / 'supervised').exists()  # nothing was learned again
+
+
+def test_samples_enter_the_cache_and_survive_a_shared_start_and_a_resumption(
+    begun, tmp_path, monkeypatch
+):
+    """Every id ends a turn, so that each sample is an empty answer, and these tasks like any."""
+    found = [task(number) for number in range(3)]
+    for module in (learning, start_module):
+        monkeypatch.setattr(module, 'tasks_of', lambda config, split, count: found)
+    config, agent, _ = begun
+    chat = dataclasses.replace(agent.chat, end_ids=tuple(range(agent.shape.vocab)))
+    agent = dataclasses.replace(agent, chat=chat)
+    asked = {'supervised.rejection.samples': 2, 'honesty.process_score': 0.5}
+    config = with_fields(config, asked | {'starts': tmp_path / 'starts'})
+    made, taken = (dataclasses.replace(config, run_dir=tmp_path / name) for name in ('one', 'two'))
+    first, *others = (Run(each, agent, going_on) for each in (made, taken, made))  # the last: on
+    for run in others:
+        assert equal(run.store, first.store)
+        assert run.cache.door.state() == first.cache.door.state()
+    entries = jax.tree.map(lambda x: x[first.store.filled], first.store.entries)
+    own = entries.source == Source.REJECTION
+    assert own.sum() == 6 and own.tolist() == entries.has_behaviour.tolist()
+    assert (own | (entries.source == Source.DEMONSTRATION)).all() and not own.all()
 
 
 def test_looking_at_a_policy_during_rl_does_not_change_it(begun, tmp_path):

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from rollout_cache_rows import record
+from rollout_cache_rows import episode, record, task
 
 from cacherl_jax.keys import name_number
-from cacherl_jax.rollout_cache.record import ARRAYS, append, as_entries, read
+from cacherl_jax.rollout_cache.record import ARRAYS, append, as_entries, episode_of, read
 
 
 def equal(one, other):
@@ -27,6 +27,15 @@ def test_what_is_written_is_read_in_order(tmp_path):
     append(tmp_path, [])
     append(tmp_path, records[3:])
     assert all(map(equal, records, read(tmp_path))) and len(read(tmp_path)) == 7
+
+
+def test_an_episode_comes_back_with_its_task_and_with_no_other(tmp_path):
+    played = episode()
+    append(tmp_path, [record(played)])
+    (found,) = read(tmp_path)
+    assert episode_of(found, played.task) == played
+    with pytest.raises(ValueError, match='is no play of sums/train/1/00001'):
+        episode_of(found, task(1))
 
 
 def test_an_abstention_stays_one(tmp_path):

@@ -147,6 +147,19 @@ def test_what_is_learned_are_the_sampled_ids():
             np.testing.assert_array_equal(row[name], field)
 
 
+def test_samples_keep_the_log_probabilities_of_their_sampling():
+    def play(asked, number):
+        rows, found = player(*numbered(2))(asked, number)
+        place = np.arange(rows.tokens.size, dtype=np.float32).reshape(rows.tokens.shape)
+        return rows.replace(logprob=-place), found
+
+    found = reject(play, tasks(), LARGE)
+    for place, row in enumerate(found.arrays):
+        count = len(row['tokens'])
+        assert row['logprob'].dtype == np.float32 and count > 3
+        np.testing.assert_array_equal(row['logprob'], -(place * 1024.0 + np.arange(count)))
+
+
 def test_a_sample_equal_to_a_demonstration_is_one_too_many():
     rows = [episode_arrays(chat(), right(episode)) for episode in episodes().values()]
     found = reject(player(*numbered(2)), tasks(), LARGE, demonstrations=rows)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax import keys
+from cacherl_jax.compose.samples import BEFORE_RL
 from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record, row_tokens
@@ -69,14 +70,14 @@ class RolloutCache:
         """A store of the run's sizes with nothing in it."""
         return self.buffer.init(as_entries([], self.config.decode.context_tokens, TERMS))
 
-    def _record(self, episode, arrays, rewards, row, step, source) -> Record:
+    def _record(self, episode, arrays, rewards, row, version, source) -> Record:
         tools = json.dumps([specification(tool) for tool in episode.task.tools])
         return record_episode(
             episode,
             arrays,
             rewards={term: float(rewards.raw[term][row]) for term in TERMS},
             episode_return=float(rewards.total[row]),
-            version=step,
+            version=version,
             source=source,
             tools_hash=digest(tools),
             **self.known,
@@ -84,15 +85,24 @@ class RolloutCache:
 
     def add_demonstrations(self, store, lessons):
         """Experts' episodes enter through the same door, without log-probabilities."""
-        config, episodes = self.config, lessons.episodes
+        rows = [row | {'logprob': None} for row in lessons.arrays[: len(lessons.episodes)]]
+        return self._begin_with(store, lessons.episodes, rows, 0, Source.DEMONSTRATION)
+
+    def add_samples(self, store, samples):
+        """So does what the policy got right before RL, with those that its rollout gave."""
+        rows = [{'logprob': None} | row for row in samples.arrays]
+        return self._begin_with(store, samples.episodes, rows, BEFORE_RL, Source.REJECTION)
+
+    def _begin_with(self, store, episodes, rows, version, source):
+        """Pay episodes of before RL by the weights of its first step, and ask the door."""
+        config = self.config
         if not episodes:
             return store
         facts = gather_facts(episodes, config.facts)
         rewards = fetch(hybrid_reward(facts, weights_at(0, config.weights), config.hybrid))
         records = []
-        for row, episode in enumerate(episodes):
-            arrays = lessons.arrays[row] | {'logprob': None}
-            made = self._record(episode, arrays, rewards, row, 0, Source.DEMONSTRATION)
+        for row, (episode, arrays) in enumerate(zip(episodes, rows, strict=True)):
+            made = self._record(episode, arrays, rewards, row, version, source)
             verdict = self.door.consider(made, episode)
             records += [verdict.record] if verdict.outcome is Outcome.ADMITTED else []
         if not records:

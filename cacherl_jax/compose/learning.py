@@ -7,6 +7,7 @@ import numpy as np
 
 from cacherl_jax import keys
 from cacherl_jax.compose.agent import Agent, make_score, rollout_of, tasks_of
+from cacherl_jax.compose.samples import BEFORE_RL
 from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.config import RunConfig
 from cacherl_jax.grpo.update import make_update
@@ -86,7 +87,9 @@ def own_lessons(
 
     def play(asked, number):
         rows, episodes = rollout(params, asked, number)
-        return fetch(rows), episodes
+        # The rollout counts rounds where RL counts steps; these are of none.
+        outside = [dataclasses.replace(one, step=BEFORE_RL) for one in episodes]
+        return fetch(rows), outside
 
     flags = hacking_flags(config.honesty, config.facts)
     honest = {name: lambda e, flag=flag: not flag(e) for name, flag in flags.items()}

@@ -139,7 +139,8 @@ class Run:
         self.cache = self._rollout_cache(self.tool_cache.content_hash)
         self._bind(start.params)
         self.learner = self._update.init(self.tuning.init(self.root))
-        self.store = self.cache.add_demonstrations(self.cache.empty_store(), self.lessons)
+        store = self.cache.add_demonstrations(self.cache.empty_store(), self.lessons)
+        self.store = self.cache.add_samples(store, start.samples)
         self.first_step, self.standing = 0, Standing()
         self._open_lines(0)
         self.supervised = start.suites

@@ -1,4 +1,4 @@
-"""What comes before RL: the supervised start, the tool cache it filled, and how well it does.
+"""What comes before RL: the supervised start, its own right attempts, its tool cache, its success.
 
 Runs that agree on everything that matters here have the same start.  Where the settings name a
 folder for starts it is made by the first of them and taken from there by all others: its folder is
@@ -17,9 +17,10 @@ from typing import Any
 
 import jax
 
-from cacherl_jax.compose.agent import Agent
+from cacherl_jax.compose.agent import Agent, tasks_of
 from cacherl_jax.compose.contents import file_hash
 from cacherl_jax.compose.learning import Lessons, supervised_stages
+from cacherl_jax.compose.samples import Samples, all_accepted, read_samples, write_samples
 from cacherl_jax.compose.stages import evaluate, fill_tool_cache, filling
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record
@@ -38,6 +39,7 @@ from cacherl_jax.schedule import Schedule
 
 NOTHING_SAVED = 'before RL; the same command begins anew'
 TOOL_CACHE = 'tool_cache.sqlite'
+SAMPLES = 'samples'  # what rejection sampling accepted, in the folder of a shared start
 MODEL_FILES = ('.safetensors', '.json')
 OF_RL = (
     'run_dir', 'starts', 'steps', 'groups', 'optimizer', 'learning_rate', 'text_rows',
@@ -55,6 +57,7 @@ class Start:
     filling_calls: int  # live calls that filled the tool cache; 0 for a run without one
     suites: dict[str, Any]  # its evaluation, by suite
     episodes: list[dict[str, Any]]  # records of the evaluation
+    samples: Samples  # what rejection sampling accepted
 
 
 def start_config(config: RunConfig) -> RunConfig:
@@ -100,13 +103,22 @@ def start_of(agent: Agent, lessons: Lessons, config: RunConfig, stop: Callable[[
         kept = make_checkpoints(place, start_config(config))
         if kept.latest() is None:
             made = _make(agent, lessons, config, place / TOOL_CACHE, stop)
-            records = {name: plain(value) for name, value in vars(made).items() if name != 'params'}
+            write_samples(place / SAMPLES, made.samples)
+            apart = ('params', 'samples')
+            records = {
+                name: plain(value) for name, value in vars(made).items() if name not in apart
+            }
             kept.save(0, {'params': made.params}, records)
         _, tree, records = kept.restore({'params': agent.params})
+    rejection = config.supervised.rejection.samples
+    tasks = tasks_of(config, 'train', config.curriculum.tasks) if rejection else []
+    start = Start(
+        params=tree['params'], samples=read_samples(place / SAMPLES, tasks), **records
+    )  # fmt: skip
     if live:
-        return Start(params=tree['params'], **records | {'filling_calls': 0})
+        return dataclasses.replace(start, filling_calls=0)
     copy_tool_cache(place / TOOL_CACHE, config.run_dir / TOOL_CACHE)
-    return Start(params=tree['params'], **records)
+    return start
 
 
 def start_key(agent: Agent, lessons: Lessons, config: RunConfig) -> str:
@@ -119,6 +131,8 @@ def start_key(agent: Agent, lessons: Lessons, config: RunConfig) -> str:
         'examples': [_hash(rows.tokens.tobytes()), _hash(rows.sampled.tobytes())],
         'tasks': file_hash(config.evaluation.file) if config.evaluation.file else '',
     }
+    if config.supervised.rejection.samples:
+        parts['samples'] = SAMPLES  # a start of before these were kept is another
     return settings_hash(parts)
 
 
@@ -157,6 +171,7 @@ def _make(
     found = evaluate(agent, params, settings)
     return Start(
         params=params,
+        samples=all_accepted(learned.accepted),
         learning_calls=learned.live_calls,
         filling_calls=calls,
         suites=plain(found.suites),

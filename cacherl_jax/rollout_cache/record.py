@@ -20,7 +20,7 @@ import numpy as np
 
 from cacherl_jax.keys import name_number
 from cacherl_jax.rollout_cache.buffer import Entries
-from cacherl_jax.tasks.task import Episode, Termination, Turn
+from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, Tier
 from cacherl_jax.trajectory import Trajectory
 
@@ -57,7 +57,7 @@ class Record:
     termination: Termination
     rewards: Mapping[str, float]  # components before their weights; NaN where a judge abstained
     episode_return: float  # under the weights of its making
-    version: int  # step of the policy that sampled it
+    version: int  # step of the policy that sampled it; -1: one of before RL
     source: Source
     template_hash: str
     tools_hash: str
@@ -101,6 +101,19 @@ def record_episode(episode: Episode, arrays: Mapping[str, np.ndarray | None], **
         step=episode.step,
         termination=episode.termination,
         **known,
+    )
+
+
+def episode_of(record: Record, task: Task) -> Episode:
+    """The episode that was recorded, a play of `task`; ValueError where that is another one's."""
+    if record.task != task.id:
+        raise ValueError(f'a record of {record.task} is no play of {task.id}')
+    return Episode(
+        task=task,
+        sample=record.sample,
+        step=record.step,
+        turns=record.turns,
+        termination=record.termination,
     )
 
 

@@ -47,7 +47,7 @@ class RejectionSettings:
 class Accepted:
     """Samples that may be learned, in the order of their tasks' playing."""
 
-    arrays: list[Arrays]
+    arrays: list[Arrays]  # as of demonstrations, and logprob f32 [token] at sampling time
     episodes: list[Episode]
     counts: Mapping[str, int]  # sampled = accepted + the sum of refused/...; tasks, tasks_accepted
 
@@ -120,7 +120,7 @@ def _cut(rows: Trajectory, count: int) -> Iterator[Arrays]:
     for place, length in enumerate(np.asarray(rows.length)[:count]):
         yield {
             name: np.array(getattr(rows, name)[place][:length])
-            for name in ('tokens', 'sampled', 'turn')
+            for name in ('tokens', 'sampled', 'logprob', 'turn')
         }
 
 
