@@ -123,7 +123,7 @@ def shard_params(params: Any, mesh: Mesh) -> Any:
     shardings = jax.tree.map_with_path(
         lambda path, leaf: parameter_sharding(path[-1].key, leaf.shape, mesh), params
     )
-    return jax.device_put(params, shardings)
+    return _put(params, shardings)
 
 
 def shard_rows(tree: Any, mesh: Mesh) -> Any:
@@ -135,7 +135,19 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
                 f'rows must be a multiple of data x fsdp = {shares}, '
                 f'got dimensions {leaf.shape} at {jax.tree_util.keystr(path) or "the root"}'
             )
-    return jax.device_put(tree, NamedSharding(mesh, partition('row')))
+    return _put(tree, NamedSharding(mesh, partition('row')))
+
+
+def _put(tree: Any, shardings: Any) -> Any:
+    """The tree laid out; of several processes each has all of it and keeps its part."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+    # device_put refuses random keys here, and compares all other arrays between the processes.
+    return jax.jit(_as_it_is, out_shardings=shardings)(tree)
+
+
+def _as_it_is(tree: Any) -> Any:
+    return tree
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Groups of tasks in, finished trajectories (device) and episodes (host) out: where both meet.
 
 The device writes tokens; the host reads finished turns, asks tools, and hands back the next forced
-block.  Text is made from ids to be parsed and looked at; it never becomes ids again.
+block.  Text is made from ids to be parsed and looked at; it never becomes ids again.  Of several
+processes the first asks the tools, and all go on with what it was told.
 """
 
 import collections
@@ -17,8 +18,10 @@ from cacherl_jax.chat.parse import HERMES, CallFormat, parse_turn
 from cacherl_jax.chat.template import Chat, tool_message
 from cacherl_jax.policy.decode import Decoder
 from cacherl_jax.policy.slots import DecodeState, Prompt, Rest
+from cacherl_jax.processes import whole
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
-from cacherl_jax.tools.tool import Call, ParseError, Status, specification
+from cacherl_jax.tools.together import asked_once, opened_on_first
+from cacherl_jax.tools.tool import Call, ParseError, Result, Status, specification
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -78,7 +81,9 @@ def make_rollout(
         return address(tasks, samples)
 
     def rollout(params, groups: Sequence[Task], step: int):
-        table = _Table(chat, decoder, open_session, settings, call_format, row_keys)
+        table = _Table(
+            chat, decoder, opened_on_first(open_session), settings, call_format, row_keys
+        )
         return table.play(params, groups, step, rows)
 
     return rollout
@@ -157,7 +162,7 @@ class _Table:
         number = jnp.full(size, keys.name_number(task.id))
         addresses = self.row_keys(step, number, jnp.array(samples + [0] * len(nowhere)))
         state = self.decoder.admit(state, prompt, jnp.array(slots + nowhere), addresses)
-        length = int(jax.device_get(prompt.count))
+        length = int(jax.device_get(whole(prompt.count)))
         for slot, sample in taken:
             session = self.open_session(task.id, task.tools, task.start, sample)
             row = group * size + sample
@@ -169,7 +174,7 @@ class _Table:
         while True:
             longest = max(seat.length + len(seat.ids) for seat in self.seats.values())
             state, report = self.decoder.segment(params, state, longest)
-            report = jax.device_get(report)
+            report = jax.device_get(whole(report))
             for slot, seat in self.seats.items():
                 seat.ids += report.ids[slot, : report.count[slot]].tolist()
             resting = {
@@ -184,7 +189,7 @@ class _Table:
         """Parse the turns that came to rest, run their calls, say who goes on with which block."""
         slots = sorted(resting)
         turns = [self._turn(self.seats[slot], resting[slot]) for slot in slots]
-        played = list(self.pool.map(self._run_calls, [self.seats[slot] for slot in slots], turns))
+        played = self._run_calls([self.seats[slot].session for slot in slots], turns)
         ended, blocks = {}, {}
         for slot, turn in zip(slots, played, strict=True):
             seat = self.seats[slot]
@@ -217,11 +222,16 @@ class _Table:
             ended=rest is Rest.TURN_ENDED,
         )
 
-    def _run_calls(self, seat, turn) -> Turn:
+    def _run_calls(self, sessions, turns) -> list[Turn]:
         """A message cut by a limit is not acted on: what it would have said is not known."""
-        if not turn.calls or not turn.ended:
-            return turn
-        return dataclasses.replace(turn, results=tuple(seat.session.answer(turn.calls)))
+        acted = [number for number, turn in enumerate(turns) if turn.calls and turn.ended]
+        if not acted:
+            return turns
+        asked = [sessions[number] for number in acted], [turns[number].calls for number in acted]
+        answers = asked_once(lambda: list(self.pool.map(_answers, *asked)))
+        for number, results in zip(acted, answers, strict=True):
+            turns[number] = dataclasses.replace(turns[number], results=results)
+        return turns
 
     def _next(self, seat, turn, rest) -> tuple[Termination | None, Turn, list[int]]:
         """Why the episode ends here, or the forced block it goes on with."""
@@ -268,3 +278,7 @@ class _Table:
             seat.session.close()
             episodes[seat.row] = episode
         return store, state
+
+
+def _answers(session, calls) -> tuple[Result, ...]:
+    return tuple(session.answer(calls))

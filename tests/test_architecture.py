@@ -15,7 +15,7 @@ PACKAGE = 'cacherl_jax'
 # know each other.  `tools.tool` holds data types only, with `tools.schema` to check them, so both
 # lie below the other tools.
 ROOMS = (
-    ('keys', 'schedule', 'trajectory', 'mesh', 'invented'),
+    ('keys', 'schedule', 'trajectory', 'mesh', 'processes', 'invented'),
     ('policy',),
     ('tools.schema',),
     ('tools.tool',),

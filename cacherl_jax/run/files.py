@@ -1,4 +1,7 @@
-"""Files that survive a crash: whole files appear at once, lines belong to a step and can be cut."""
+"""Files that survive a crash: whole files appear at once, lines belong to a step and can be cut.
+
+Of several processes that run one program the first writes, the others do nothing here.
+"""
 
 import json
 import os
@@ -6,9 +9,13 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cacherl_jax.processes import is_first
+
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
     """The file holds the former text or the new one, never a part."""
+    if not is_first():
+        return
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f'.{path.name}.unfinished')
@@ -22,7 +29,7 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
 def cut_after(path: str | os.PathLike, step: int) -> None:
     """Drops lines of later steps, and a last line that a crash cut short."""
     path = pathlib.Path(path)
-    if not path.exists():
+    if not is_first() or not path.exists():
         return
     kept = []
     for line in path.read_text(encoding='utf-8').splitlines(keepends=True):
@@ -35,6 +42,8 @@ def make_lines(
     path: str | os.PathLike, restored_step: int = -1
 ) -> Callable[[Mapping[str, Any]], None]:
     """`append(record)` writes one JSON line; the record has a `step`.  Resumes after a step."""
+    if not is_first():
+        return _nowhere
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     cut_after(path, restored_step)
@@ -47,3 +56,7 @@ def make_lines(
             file.write(line + '\n')
 
     return append
+
+
+def _nowhere(record):
+    """Another process writes the line."""

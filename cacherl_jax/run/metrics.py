@@ -1,7 +1,7 @@
 """Numbers of a run, one flat dict a step: a JSON line for programs, TensorBoard events for eyes.
 
 Device scalars are fetched here, all of a step in one transfer.  A resumed run continues after the
-restored step as if nothing later had been written.
+restored step as if nothing later had been written.  Of several processes the first writes.
 """
 
 import json
@@ -11,9 +11,10 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import tensorboardX
 
+from cacherl_jax.processes import is_first
+from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines
 
 
@@ -39,16 +40,16 @@ def make_metrics(folder: str | os.PathLike, restored_step: int = -1) -> Metrics:
 
     `write` hands back the same numbers as floats, for a progress bar.
     """
-    folder = pathlib.Path(folder)
+    folder, first = pathlib.Path(folder), restored_step + 1
     append = make_lines(folder / 'metrics.jsonl', restored_step)
-    first = restored_step + 1
     # The suffix keeps files apart that are begun within one second.
     board = tensorboardX.SummaryWriter(
-        str(folder / 'tensorboard'), purge_step=first, filename_suffix=f'.from-{first}'
-    )
+        str(folder / 'tensorboard'), purge_step=first, filename_suffix=f'.from-{first}',
+        write_to_disk=is_first(),
+    )  # fmt: skip
 
     def write(step, scalars):
-        numbers = {name: float(value) for name, value in jax.device_get(dict(scalars)).items()}
+        numbers = {name: float(value) for name, value in fetch(dict(scalars)).items()}
         # JSON has no NaN or infinity: null says that a number was not finite, as a gap does on the
         # board.
         finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
