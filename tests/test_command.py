@@ -7,8 +7,10 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import pytest
 
+from cacherl_jax.compose.agent import load_agent
 from cacherl_jax.compose.command import CHOICES, read_config, saved_config
 from cacherl_jax.config import PRESETS
 from cacherl_jax.run.refusal import Refusal
@@ -196,3 +198,10 @@ def test_numbers_of_a_result_are_success_by_suite_and_stage():
     found = sweep.numbers_of({'suites': {'trip': stages, 'research': better}, 'seconds': 9.0})
     assert found['final trip'] == 0.5 and found['supervised mean'] == 0.5
     assert found['final mean'] == 0.75 and found['seconds'] == 9.0
+
+
+def test_a_command_in_one_of_several_processes_is_refused(monkeypatch):
+    monkeypatch.setattr(jax.distributed, 'is_initialized', lambda: True)
+    monkeypatch.setattr(jax, 'process_count', lambda: 2)
+    with pytest.raises(Refusal, match='one of 2 processes'):
+        load_agent(PRESETS['small'])

@@ -27,6 +27,7 @@ from cacherl_jax.policy.logprob import first_turn_start, score
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.policy.weights import load_policy, save_policy
+from cacherl_jax.processes import several
 from cacherl_jax.rollout import make_rollout
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import write_atomically
@@ -73,7 +74,17 @@ def model_source(model: str) -> pathlib.Path:
 
 
 def load_agent(config: RunConfig) -> Agent:
-    """Read the model, lay it out over the devices, and prove its chat template."""
+    """Read the model, lay it out over the devices, and prove its chat template.
+
+    Refused in several processes: rollout, reference and update can be shared by them, but a whole
+    command would have each of them fill a tool cache and write the same checkpoints.
+    """
+    if several():
+        raise Refusal(
+            f'this is one of {jax.process_count()} processes of jax.distributed, and a command '
+            'runs in one',
+            remedy='start it once, without jax.distributed; one process uses all its devices',
+        )
     with refused('base, smollm2, a Hugging Face folder, a .gguf file'):
         source = model_source(config.model)
         shape, params, generation = load_policy(source)

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-
 from cacherl_jax.compose.agent import Agent, tasks_of
 from cacherl_jax.compose.contents import file_hash
 from cacherl_jax.compose.learning import Lessons, supervised_stages
@@ -32,7 +30,6 @@ from cacherl_jax.rollout_cache.mix import MixSettings
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.metrics import make_metrics
-from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, settings_hash
 from cacherl_jax.run.stop import leave_if
 from cacherl_jax.schedule import Schedule
@@ -92,12 +89,6 @@ def start_of(agent: Agent, lessons: Lessons, config: RunConfig, stop: Callable[[
     live = config.tool_cache.mode == 'live'
     if config.starts is None:
         return _make(agent, lessons, config, None if live else config.run_dir / TOOL_CACHE, stop)
-    if jax.process_count() > 1:
-        raise Refusal(
-            f'{jax.process_count()} processes make a start together, and starts are shared by runs '
-            'of one process',
-            remedy='leave the setting starts out',
-        )
     place = config.starts / start_key(agent, lessons, config)
     with _alone(place.with_name(f'{place.name}.lock'), stop):
         kept = make_checkpoints(place, start_config(config))
