@@ -23,6 +23,7 @@ from cacherl_jax.run.watchdog import WatchdogSettings
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.bfcl import BfclSettings
+from cacherl_jax.tasks.tau2 import Tau2Settings
 from cacherl_jax.tool_cache.settings import ToolCacheSettings
 from cacherl_jax.tool_cache.thinning import ThinSettings
 from cacherl_jax.tool_cache.tiers import TierSettings
@@ -91,6 +92,7 @@ class RunConfig:
     lora: LoraSettings = LoraSettings()  # rank 0: all parameters are trained
     curriculum: CurriculumSettings = CurriculumSettings(tasks=32, order='uniform')
     bfcl: BfclSettings = BfclSettings()
+    tau2: Tau2Settings = Tau2Settings()
     supervised: SupervisedSettings = SupervisedSettings(
         demonstrations=96, general=64, epochs=1, rows=8
     )

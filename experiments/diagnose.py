@@ -103,7 +103,7 @@ def task_named(source: Callable[[str, str, int, int], Task], name: str, suites) 
             return first
         if not first.id.rsplit('/', 1)[1].isdecimal():
             return _listed(source, suite, split, level, name)
-    except KeyError:  # a benchmark without tasks of this level
+    except Refusal:  # a benchmark without tasks of this level
         pass
     raise ValueError(f'no task {name!r:.80}')
 

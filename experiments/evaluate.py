@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -33,17 +34,12 @@ from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
 from cacherl_jax.run.results import plain, settings_hash, versions
 from cacherl_jax.run.terminal import print_table, progress
-from cacherl_jax.tasks import bfcl_score, tau2_score
-from cacherl_jax.tasks.task import Episode, Task
-from cacherl_jax.tasks.tau2 import Tau2Settings, tau2_tasks
+from cacherl_jax.tasks.bfcl import BfclSettings
+from cacherl_jax.tasks.suites import process_accuracy
+from cacherl_jax.tasks.task import Episode
+from cacherl_jax.tasks.tau2 import Tau2Settings
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tools.execute import live_sessions
-
-# Of suites with gold calls.
-PROCESS_ACCURACY = {
-    'bfcl': bfcl_score.process_accuracy,
-    'tau2': tau2_score.process_accuracy,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,13 +49,16 @@ class EvaluateSettings:
     # A run folder, base, smollm2, a Hugging Face folder, a .gguf; with an endpoint, whose settings.
     model: tyro.conf.Positional[str] = ''
     preset: Literal[*PRESETS] = 'small'  # sizes and suites of a model that is no run's
-    suites: tuple[str, ...] = ()  # also tau2; none named: those of the run or the preset
+    suites: tuple[str, ...] = ()  # also bfcl, tau2; none named: those of the run or the preset
     levels: tuple[int, ...] = ()  # none named: those of the run or the preset
     split: Literal['train', 'validation', 'test'] = 'test'  # test: entities no training task has
     tasks: int = 16  # of each suite and level
     samples: int = 1  # attempts at each task
+    max_turns: int = 0  # assistant messages of an attempt; 0: as the run or the preset has it
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
-    tau2: Tau2Settings = Tau2Settings()  # what of the benchmark is shown, where it is played
+    # What of a benchmark is played and shown; not given: as the run or the preset has it.
+    bfcl: BfclSettings = BfclSettings()
+    tau2: Tau2Settings = Tau2Settings()
     cache: Literal['off', 'exact', 'all'] = 'off'  # tiers of the run's tool cache; off: run tools
     seed: int = 0
     endpoint: str = ''  # url up to /v1 of an OpenAI-compatible server
@@ -84,6 +83,8 @@ class EvaluateSettings:
         for name in ('tasks', 'samples', 'endpoint_tokens', 'endpoint_workers'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
+        if self.max_turns < 0:
+            raise ValueError(f'max_turns must be 0 or more, got {self.max_turns}')
 
 
 def is_run(folder: pathlib.Path) -> bool:
@@ -91,12 +92,27 @@ def is_run(folder: pathlib.Path) -> bool:
     return any((folder / name).exists() for name in ('policy', 'checkpoints', 'result.json'))
 
 
+def read_arguments(arguments: Sequence[str]) -> EvaluateSettings:
+    """Options over what the run, or the preset, has for the benchmarks."""
+    asked = tyro.cli(EvaluateSettings, args=list(arguments), description=__doc__)
+    own = own_config(asked)
+    default = dataclasses.replace(asked, bfcl=own.bfcl, tau2=own.tau2)
+    return tyro.cli(EvaluateSettings, args=list(arguments), default=default)
+
+
+def own_config(settings: EvaluateSettings) -> RunConfig:
+    """What the run was made with, or the preset of a model that is no run's."""
+    folder = pathlib.Path(settings.model)
+    of_run = settings.model and is_run(folder)
+    return saved_config(folder) if of_run else PRESETS[settings.preset]
+
+
 def config_of(settings: EvaluateSettings) -> RunConfig:
     """The run's own settings, or the preset's, with the model and the tasks that are asked for."""
     folder, model = pathlib.Path(settings.model), settings.model
-    config = PRESETS[settings.preset]
+    config = own_config(settings)
     if settings.model and is_run(folder):
-        config, model = saved_config(folder), str(folder / 'policy')
+        model = str(folder / 'policy')
         if not settings.endpoint and not (folder / 'policy').is_dir():
             raise Refusal(
                 f'the run in {folder} is not finished, so it has no policy yet',
@@ -107,24 +123,17 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
         suites=settings.suites or config.curriculum.suites,
         levels=settings.levels or config.curriculum.levels,
     )
-    model = model or config.model
-    return dataclasses.replace(config, model=model, curriculum=course, seed=settings.seed)
-
-
-def tasks_to_play(settings: EvaluateSettings, config: RunConfig) -> list[Task]:
-    """The first tasks of each suite and level; tau2's are no run's, so they are added here."""
-    suites = config.curriculum.suites
-    others = tuple(suite for suite in suites if suite != 'tau2')
-    tasks = []
-    if others:
-        course = dataclasses.replace(config.curriculum, suites=others)
-        config_of_others = dataclasses.replace(config, curriculum=course)
-        tasks += tasks_of(config_of_others, settings.split, settings.tasks)
-    if 'tau2' in suites:
-        found = tau2_tasks(settings.split, settings.tau2)
-        for level in config.curriculum.levels:
-            tasks += [task for task in found if task.level == level][: settings.tasks]
-    return tasks
+    turns = settings.max_turns or config.rollout.max_turns
+    return dataclasses.replace(
+        config,
+        model=model or config.model,
+        curriculum=course,
+        bfcl=settings.bfcl,
+        tau2=settings.tau2,
+        rollout=dataclasses.replace(config.rollout, max_turns=turns),
+        facts=dataclasses.replace(config.facts, turns=max(turns, config.facts.turns)),
+        seed=settings.seed,
+    )
 
 
 @contextlib.contextmanager
@@ -199,7 +208,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     """Plays the tasks; out come `suites`, `usage` of an endpoint, and `episodes`."""
     config = config_of(settings)
     with refused():
-        tasks = tasks_to_play(settings, config)
+        tasks = tasks_of(config, settings.split, settings.tasks)
     usage = None
     with sessions(settings, config) as open_session:
         if settings.endpoint:
@@ -208,10 +217,9 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
         else:
             episodes = play_here(settings, config, tasks, open_session)
     suites = evaluation_metrics(episodes, ks=(1, settings.samples))
-    for suite, accuracy in PROCESS_ACCURACY.items():
-        of_suite = [accuracy(episode) for episode in episodes if episode.task.suite == suite]
-        if of_suite:
-            suites[suite]['process_accuracy'] = sum(of_suite) / len(of_suite)
+    for suite, numbers in suites.items():
+        if (accuracy := process_accuracy(suite, episodes)) is not None:
+            numbers['process_accuracy'] = accuracy
     return {'suites': suites, 'usage': usage, 'episodes': episodes}
 
 
@@ -225,7 +233,7 @@ def write_episodes(path: pathlib.Path, episodes: Sequence[Episode]) -> None:
 def main() -> None:
     """The command."""
     with refusing(ValueError):
-        settings = tyro.cli(EvaluateSettings, description=__doc__)
+        settings = read_arguments(sys.argv[1:])
     found = evaluate(settings)
     title = f'{settings.endpoint_model or settings.model}, split {settings.split}'
     print_table(title, *table(found['suites'], settings.samples))

@@ -10,11 +10,12 @@ import sys
 import jax
 import pytest
 
-from cacherl_jax.compose.agent import load_agent
+from cacherl_jax.compose.agent import load_agent, task_source
 from cacherl_jax.compose.command import CHOICES, read_config, saved_config
 from cacherl_jax.config import PRESETS
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
+from cacherl_jax.tasks.suites import BENCHMARKS, Benchmark
 from experiments import evaluate, sweep, train
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -99,6 +100,27 @@ def test_a_run_is_evaluated_with_its_own_sizes(tmp_path):
     config = evaluate.config_of(settings(run, levels=(2,), seed=3))
     assert config.decode == PRESETS['smollm2-bfcl'].decode and config.model == str(run / 'policy')
     assert config.curriculum.suites == ('bfcl',) and config.curriculum.levels == (2,)
+
+
+def test_a_run_is_evaluated_on_its_own_benchmark_settings_where_none_are_given(tmp_path):
+    run = run_of(tmp_path / 'run', PRESETS['smollm2-bfcl'])
+    asked = evaluate.read_arguments([str(run), '--bfcl.category', 'miss_param'])
+    assert asked.bfcl == dataclasses.replace(PRESETS['smollm2-bfcl'].bfcl, category='miss_param')
+    assert evaluate.config_of(asked).bfcl == asked.bfcl
+
+
+def test_an_evaluation_may_allow_more_turns_than_training_did(tmp_path):
+    run = run_of(tmp_path / 'run')
+    own, more = (evaluate.config_of(settings(run, max_turns=turns)) for turns in (0, 40))
+    assert own.rollout == PRESETS['small'].rollout and more.rollout.max_turns == 40
+
+
+def test_a_benchmark_without_tasks_of_a_level_is_refused(monkeypatch):
+    empty = Benchmark(tasks=lambda split, settings: (), process_accuracy=lambda episode: 0.0)
+    monkeypatch.setitem(BENCHMARKS, 'tau2', empty)
+    config = read_config('', ['--curriculum.suites', 'tau2'])
+    with pytest.raises(Refusal, match='tau2 has no train task of level 2'):
+        task_source(config)('tau2', 'train', 2, 0)
 
 
 def test_an_unfinished_run_is_not_evaluated(tmp_path):

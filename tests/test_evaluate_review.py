@@ -19,6 +19,7 @@ from cacherl_jax.rollout_cache import record
 from cacherl_jax.rollout_cache.buffer import BufferSettings, make_buffer
 from cacherl_jax.rollout_cache.record import Source, as_entries
 from cacherl_jax.run.files import make_lines
+from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
 from cacherl_jax.supervised.dataset import conversation_arrays
 from cacherl_jax.supervised.formats import read_conversations
@@ -210,7 +211,12 @@ def test_a_name_of_no_task_is_refused(name, run, monkeypatch, capfd):
 
 def test_a_benchmark_s_task_is_found_by_its_id():
     listed = [type('Task', (), {'id': f'bfcl/train/1/base_{n}'}) for n in range(7)]
-    source = lambda suite, split, level, number: {1: listed}[level][number % 7]  # noqa: E731
+
+    def source(suite, split, level, number):
+        if level != 1:
+            raise Refusal('no task of this level')
+        return listed[number % 7]
+
     assert diagnose.task_named(source, 'bfcl/train/1/base_5', ('bfcl',)) is listed[5]
     for name in ('bfcl/train/1/base_9', 'bfcl/train/2/base_5'):
         with pytest.raises(ValueError, match='no task'):

@@ -11,6 +11,10 @@ import pytest
 from expert_endpoint import calls, completion, tool_call
 from judge_server import serving
 
+from cacherl_jax.compose.agent import training_source
+from cacherl_jax.compose.command import read_config, saved_config
+from cacherl_jax.run.files import write_atomically
+from cacherl_jax.run.results import plain
 from cacherl_jax.tasks import tau2_world
 from cacherl_jax.tasks.suite import SPLITS, demonstrate
 from cacherl_jax.tasks.task import Episode, Termination, Turn
@@ -141,6 +145,17 @@ def test_no_fault_stands_in_two_splits():
         assert not found['validation'] & found['test'] and len(found['test']) == 40
     sizes = {split: len(tau2_tasks(split)) for split in SPLITS}
     assert sizes == {'train': 63, 'validation': 11, 'test': 40}
+
+
+def test_a_run_trains_on_training_tasks_under_its_own_settings(tmp_path):
+    asked = ['--curriculum.suites', 'tau2', '--tau2.distractor-tools', '0', '--tau2.policy', 'none']
+    write_atomically(tmp_path / 'config.json', json.dumps(plain(read_config('', asked))))
+    source = training_source(saved_config(tmp_path))
+    found = {task.id: task for level in (1, 2, 3) for n in range(30)
+             for task in [source('tau2', level, n)]}  # fmt: skip
+    assert len(found) == 63 and {split_of(task.entity) for task in found.values()} == {'train'}
+    task = next(iter(found.values()))
+    assert {tool.name for tool in task.tools} == {c.name for c in calls_made(play(task).turns)}
 
 
 def test_two_rollouts_share_no_world():

@@ -34,9 +34,8 @@ from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
 from cacherl_jax.supervised.update import muon
-from cacherl_jax.tasks.bfcl import bfcl_tasks
 from cacherl_jax.tasks.suite import demonstrate
-from cacherl_jax.tasks.suites import SUITES
+from cacherl_jax.tasks.suites import BENCHMARKS, SUITES
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tool_cache.cache import ToolCache
 from cacherl_jax.tools.execute import LiveSessions
@@ -118,17 +117,18 @@ def save_agent(agent: Agent, params: Params, folder: pathlib.Path) -> None:
 def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:
     """source(suite, split, level, number) -> Task, for the suites of the configuration."""
     shipped = {suite.name: suite for suite in SUITES}
-    unknown = set(config.curriculum.suites) - {*shipped, 'bfcl'}
+    known = [*shipped, *BENCHMARKS]
+    unknown = set(config.curriculum.suites) - set(known)
     if unknown:
-        raise Refusal(f'no suite {sorted(unknown)}', allowed=f'{sorted([*shipped, "bfcl"])}')
-    if 'bfcl' not in config.curriculum.suites:
-        return lambda suite, split, level, number: shipped[suite].task(split, level, number)
-    read = functools.cache(lambda split: _bfcl_by_level(split, config))
+        raise Refusal(f'no suite {sorted(unknown)}', allowed=f'{sorted(known)}')
+    read = functools.cache(lambda suite, split: _by_level(suite, split, config))
 
     def source(suite, split, level, number):
-        if suite != 'bfcl':
+        if suite in shipped:
             return shipped[suite].task(split, level, number)
-        tasks = read(split)[level]
+        tasks = read(suite, split).get(level)
+        if not tasks:
+            raise Refusal(f'{suite} has no {split} task of level {level}')
         return tasks[number % len(tasks)]
 
     return source
@@ -140,10 +140,11 @@ def training_source(config: RunConfig) -> Callable[[str, int, int], Task]:
     return lambda suite, level, number: source(suite, 'train', level, number)
 
 
-def _bfcl_by_level(split: str, config: RunConfig) -> dict[int, list[Task]]:
-    """Tasks whose expert's episode fits the context come first: the others cannot be learned."""
+def _by_level(suite: str, split: str, config: RunConfig) -> dict[int, list[Task]]:
+    """The tasks of a benchmark, in its order within each level."""
+    settings = {'bfcl': config.bfcl, 'tau2': config.tau2}
     found: dict[int, list[Task]] = {}
-    for task in bfcl_tasks(split, config.bfcl):
+    for task in BENCHMARKS[suite].tasks(split, settings[suite]):
         found.setdefault(task.level, []).append(task)
     return found
 

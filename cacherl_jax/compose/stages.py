@@ -24,8 +24,8 @@ from cacherl_jax.policy.shape import Params
 from cacherl_jax.rewards.facts import gather_facts
 from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows
 from cacherl_jax.supervised.lessons import imported_arrays, with_thinking
-from cacherl_jax.tasks.bfcl_score import process_accuracy
 from cacherl_jax.tasks.listed import read_task_list
+from cacherl_jax.tasks.suites import process_accuracy
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tool_cache.settings import ToolCacheSettings
@@ -139,8 +139,8 @@ def evaluate(agent: Agent, params: Params, config: RunConfig, step: int = 0) -> 
     suites, known = evaluation_metrics(new), evaluation_metrics(old)
     for name, numbers in suites.items():
         numbers['success_seen'] = known[name]['success']
-        if name == 'bfcl':
-            numbers['process_accuracy'] = float(np.mean([process_accuracy(e) for e in new]))
+        if (accuracy := process_accuracy(name, new)) is not None:
+            numbers['process_accuracy'] = accuracy
     return Evaluation(episodes=episodes, suites=suites)
 
 
