@@ -66,6 +66,18 @@ def test_without_thinking_demonstrations_are_as_they_were_played():
     assert with_thinking(episodes(), 'none') == list(episodes())
 
 
+def test_silent_demonstrations_hold_calls_and_answers_alone():
+    silent = with_thinking(episodes(), 'silent')
+    assert any(turn.calls and turn.content for one in episodes() for turn in one.turns)
+    for one, other in zip(episodes(), silent, strict=True):
+        assert [turn.calls for turn in one.turns] == [turn.calls for turn in other.turns]
+        assert one.answer == other.answer and other.turns[-1].content
+        assert not any(turn.content or turn.thinking for turn in other.turns if turn.calls)
+        read = chat().tokenizer.decode(episode_arrays(chat(), other)['tokens'])
+        notes = [turn.content for turn in one.turns if turn.calls and turn.content]
+        assert not any(note in read for note in notes)
+
+
 def test_thoughts_of_a_file_are_those_that_were_written_into_it(tmp_path):
     """Whatever the order, and whatever else stands in the file."""
     file = file_of(tmp_path, thoughtful()[::-1])
@@ -120,7 +132,7 @@ def test_malformed_records_are_skipped_where_that_is_asked_for_and_counted(tmp_p
 @pytest.mark.parametrize(
     ('settings', 'why'),
     [
-        ({'thinking': 'rule'}, "must be none, rules or a file .* got 'rule'"),
+        ({'thinking': 'rule'}, "must be one of .*'silent', 'rules'.* or a file .* got 'rule'"),
         ({'demonstrations': 0}, 'demonstrations must be at least 1, got 0'),
         ({'general': -1}, 'general must be at least 0, got -1'),
         ({'format': 'alpaca'}, "format must be one of .* got 'alpaca'"),

@@ -11,6 +11,7 @@ import pathlib
 
 from cacherl_jax.compose.agent import BASE
 from cacherl_jax.config import RunConfig
+from cacherl_jax.supervised.update import THINKING
 
 
 def file_hash(file: str | os.PathLike) -> str:
@@ -26,7 +27,7 @@ def named_files(config: RunConfig) -> dict[str, pathlib.Path]:
     """Every file that these settings name, by the setting and what it was given."""
     settings = config.supervised
     found = {f'supervised.files {file}': pathlib.Path(file) for file in settings.files}
-    if settings.thinking not in ('none', 'rules'):
+    if settings.thinking not in THINKING:
         found[f'supervised.thinking {settings.thinking}'] = pathlib.Path(settings.thinking)
     if config.chat_template:
         ships = config.chat_template == 'base'

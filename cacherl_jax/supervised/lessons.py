@@ -8,7 +8,7 @@ from cacherl_jax.supervised.conversations import conversation_rows
 from cacherl_jax.supervised.dataset import Arrays
 from cacherl_jax.supervised.formats import read_conversations
 from cacherl_jax.supervised.rules import rule_teacher
-from cacherl_jax.supervised.thinking import recalled, think_episode
+from cacherl_jax.supervised.thinking import recalled, silenced, think_episode
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.task import Episode
 
@@ -20,6 +20,8 @@ def with_thinking(episodes: Sequence[Episode], thinking: str) -> list[Episode]:
     """
     if thinking == 'none':
         return list(episodes)
+    if thinking == 'silent':
+        return [silenced(episode) for episode in episodes]
     if thinking == 'rules':
         return [think_episode(episode, rule_teacher) for episode in episodes]
     try:

@@ -130,6 +130,15 @@ def think_episode(episode: Episode, teacher: Teacher) -> Episode:
     return _thinking(episode, with_thoughts(conversation, thoughts))
 
 
+def silenced(episode: Episode) -> Episode:
+    """The episode with nothing beside its calls: what was written there told why they come now."""
+    turns = [
+        dataclasses.replace(turn, thinking='', content='' if turn.calls else turn.content)
+        for turn in episode.turns
+    ]
+    return dataclasses.replace(episode, turns=tuple(turns))
+
+
 def recalled(episodes: Sequence[Episode], thought: Sequence[Conversation]) -> list[Episode]:
     """The episodes with the thoughts of the conversations that are theirs but for thoughts.
 

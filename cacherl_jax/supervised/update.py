@@ -18,6 +18,8 @@ from cacherl_jax.supervised.rejection import RejectionSettings
 from cacherl_jax.trajectory import Trajectory
 
 FILES = ('.jsonl', '.json')  # endings of files of conversations
+# Before the turns of demonstrations: what experts wrote there, nothing, or thoughts by rules.
+THINKING = ('none', 'silent', 'rules')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,9 @@ class SupervisedSettings:
     """What is learned, and how."""
 
     demonstrations: int = 16  # of each suite and level; 0 only where there are files
-    thinking: str = 'none'  # before turns of demonstrations: none, rules, or a file made by think
+    # Before turns of demonstrations: none (words beside calls stay), silent (they go too), rules,
+    # or a file made by think.
+    thinking: str = 'none'
     files: tuple[pathlib.Path, ...] = ()  # conversations learned beside them, or corrections
     format: Literal['openai', 'sharegpt', 'hermes'] = 'openai'  # of the files
     malformed: Literal['raise', 'skip'] = 'raise'  # what happens to records that are refused
@@ -43,9 +47,9 @@ class SupervisedSettings:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f'{name} must be at least {low}, got {getattr(self, name)}')
-        if self.thinking not in ('none', 'rules') and not self.thinking.endswith(FILES):
+        if self.thinking not in THINKING and not self.thinking.endswith(FILES):
             raise ValueError(
-                f'thinking must be none, rules or a file that ends in one of {FILES}, '
+                f'thinking must be one of {THINKING} or a file that ends in one of {FILES}, '
                 f'got {self.thinking!r}'
             )
         for name, allowed in (('format', tuple(FORMATS)), ('malformed', ('raise', 'skip'))):

@@ -1,8 +1,11 @@
 """The nine rows of the CacheRL paper's ablation, in our small world (arxiv.org/abs/2606.14179).
 
-Without reasoning traces the policy learns demonstrations as experts wrote them; without thinking
-each of its turns opens with an empty thought, in what it learns and in what it plays.  Less data is
-an eighth of the short demonstrations, where the paper had a thirtieth of its own.
+Reasoning traces are what the experts of the suites write beside a call, what they go by ("Monday:
+rain, a wet day: indoor."): words that the model which ships has read before, as a large one has
+read thoughts.  Without them the policy learns calls and answers alone, and is free to write what it
+likes; without thinking each of its turns opens with an empty thought as well, in what it learns and
+in what it plays.  Less data is a sixteenth of the short demonstrations, where the paper had a
+thirtieth of its own.
 """
 
 import pathlib
@@ -17,7 +20,6 @@ PAPER = Ablation(
     question='What does each part of the method add?',
     baseline='full',
     shared={
-        'supervised.thinking': 'rules',
         'supervised.rejection.samples': 2,
         'supervised.rejection.tasks_at_once': 32,
         'hybrid.tier_aware': 'worst',
@@ -26,13 +28,13 @@ PAPER = Ablation(
     short=short(steps=6),
     rows={
         'full': {},
-        'no reasoning traces': {'supervised.thinking': 'none'},
+        'no reasoning traces': {'supervised.thinking': 'silent'},
         'no rejection sampling': {'supervised.rejection.samples': 0},
         'less data': {'supervised.demonstrations': 2},
         'no cache tiers': {'tool_cache.tiers.fuzzy': False, 'tool_cache.tiers.best_effort': False},
         'no tier-aware reward': {'hybrid.tier_aware': 'off'},
         'no GRPO': {'steps': 0},
         'no KL': {'update.loss.kl_weight': 0.0},
-        'no thinking': {'chat_template': str(NO_THINKING)},
+        'no thinking': {'supervised.thinking': 'silent', 'chat_template': str(NO_THINKING)},
     },
 )
