@@ -36,11 +36,11 @@ def train(config, run, advance):
         rewards = hybrid_reward(facts, weights, config.hybrid)
         store, draw = run.draw_cached(store, groups, weights, step)
         mixed = mix(fresh, run.tasks_of(episodes), rewards.total, rewards.counted, draw, config.mix)
-        reference = run.reference(fresh)
+        reference, own = run.reference(fresh), run.own(learner.params, mixed)
         running = run.running(standing, episodes, draw)
         batch = batch_of(
             mixed, draw, rewards, facts.played, facts.answer_turn, reference, weights, running,
-            config.advantage,
+            config.advantage, own,
         )  # fmt: skip
         text, lengths = run.text(step)
         batch, lengths = with_text(batch, text), run.lengths(mixed) + lengths

@@ -189,10 +189,10 @@ def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) ->
 def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) -> Partial:
     """score(params, tokens, length, sampled), of the distribution sampled from.
 
-    Packed rows are told apart by `position` and `segment`.
+    Packed rows are told apart by `position` and `segment`; with a `critic` values come third.
     """
 
-    def scored(params, tokens, length, sampled, position=None, segment=None):
+    def scored(params, tokens, length, sampled, position=None, segment=None, critic=None):
         no_end = None
         if sampling.min_tokens:
             # Whoever ended all the same was free to: that token is another policy's.
@@ -209,6 +209,7 @@ def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) 
             position=position,
             segment=segment,
             remat=remat,
+            critic=critic,
         )
 
     return Partial(scored)

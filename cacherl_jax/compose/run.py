@@ -23,6 +23,7 @@ from cacherl_jax.compose.agent import (
 )
 from cacherl_jax.compose.contents import contents
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
+from cacherl_jax.compose.scoring import own_of, reference_of
 from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
     demonstrated_lessons,
@@ -39,7 +40,6 @@ from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.evaluate.report import render_report
-from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
 from cacherl_jax.rewards.metrics import reward_metrics
@@ -78,11 +78,13 @@ class Run:
     def _bind(self, params):
         """Functions that train what begins from `params`, which stay as the reference."""
         self.reference_params = params
-        self.tuning = Tuning(settings=self.config.lora, params=params)
+        critic = self.agent.shape if self.config.advantage.estimator == 'gae' else None
+        self.tuning = Tuning(settings=self.config.lora, params=params, critic=critic)
         score, place = make_score(self.agent, self.config.sampling), row_placement(self.agent.mesh)
         optimizer, scored = rl_optimizer(self.config), self.tuning.score(score)
         self._update = make_update(scored, optimizer, self.settings, place)
-        self._reference = make_reference(score, self.settings, place)
+        self.reference = reference_of(score, params, self.settings, place)
+        self.own = own_of(scored, self.settings, self.config.advantage, place)
 
     # ---- before the loop
 
@@ -170,12 +172,6 @@ class Run:
     def rollout(self, learned, groups, step):
         """Episodes of the step's tasks, answered from the tool cache."""
         return self._rollout(self.tuning.policy(learned), groups, step)
-
-    def reference(self, fresh):
-        """Log-probabilities of fresh rows under the supervised start, f32 [row, token]."""
-        if not self.settings.loss.kl_weight:
-            return jnp.zeros(fresh.tokens.shape, jnp.float32)
-        return self._reference(self.reference_params, fresh, fetch(fresh.length))
 
     def update(self, learner, batch, lengths):
         return self._update.update(learner, batch, np.asarray(lengths))

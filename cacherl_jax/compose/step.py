@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from cacherl_jax.grpo.advantage import (
     AdvantageSettings,
@@ -17,6 +18,7 @@ from cacherl_jax.grpo.advantage import (
     token_advantage,
     turn_advantage,
 )
+from cacherl_jax.grpo.critic import generalised_advantage, token_rewards, whitened
 from cacherl_jax.grpo.loss import LEFT_OUT, TEXT, Batch
 from cacherl_jax.keys import name_number
 from cacherl_jax.rewards.facts import stratum
@@ -101,6 +103,14 @@ def row_lengths(mixed: Mixed) -> list[int]:
     return [int(n) if kind != LEFT_OUT else 0 for n, kind in zip(length, kinds, strict=True)]
 
 
+@struct.dataclass
+class Own:
+    """What the policy that an update begins from says of the mixed rows; None: nobody asked."""
+
+    logprob: jax.Array | None = None  # f32 [row, token]  by the trainer's numerics
+    value: jax.Array | None = None  # f32 [row, token]  of its critic, before the token
+
+
 @functools.partial(jax.jit, static_argnames='settings')
 def batch_of(
     mixed: Mixed,
@@ -112,46 +122,76 @@ def batch_of(
     weights: Weights,
     running: Running | None,
     settings: AdvantageSettings,
+    own: Own = Own(),
 ) -> Batch:
     """Advantages for every token of fresh and cached rows (SPEC of credit: see grpo/advantage.py).
 
     Cached rows have an episode's advantage and none of single turns; the tokens of the final answer
-    have theirs from the final term and the sub-goals alone.
+    have theirs from the final term and the sub-goals alone.  Where a critic compares, it is by what
+    it expected before each token (grpo/critic.py), and `own.value` is needed.
     played bool [fresh row, turn]; answer_turn i32 [fresh row], -1 where there was no answer;
     reference_logprob f32 [fresh row, token].
     """
     chex.assert_rank(reference_logprob, 2)
-    cached = mixed.fresh.shape[0] - rewards.total.shape[0]
-
-    def padded(x, value=0):
-        return jnp.pad(x, [(0, cached)] + [(0, 0)] * (x.ndim - 1), constant_values=value)
-
-    rows = (mixed.group, mixed.fresh, mixed.counted)
-    episode = group_advantage(mixed.reward, *rows, settings, running)
-    turn = turn_advantage(padded(rewards.turn), padded(played, False), *rows, settings)
-    # Turns of a group are compared with each other; where its episodes agree, none was better.
-    same_group = mixed.group[:, None] == mixed.group[None, :]
-    decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
-    turn = jnp.where(decided[:, None], turn, 0.0)
-    answer = rewards.terms['final'] + rewards.terms['macro']
-    if draw is not None:
-        paid = draw.entries.reward * term_weights(weights)
-        answer = jnp.concatenate(
-            [answer, paid[:, TERMS.index('final')] + paid[:, TERMS.index('macro')]]
-        )
-    final = group_advantage(answer, *rows, settings, running)
-    advantage = token_advantage(
-        episode, turn, mixed.trajectory, padded(answer_turn, -1), settings, final
-    )
+    target = None
+    if settings.estimator == 'gae':
+        advantage, target = _against_critic(mixed, rewards, own.value, settings)
+    else:
+        paid = None if draw is None else draw.entries.reward * term_weights(weights)
+        turns = (_padded(mixed, played, False), _padded(mixed, answer_turn, -1))
+        advantage = _against_group(mixed, paid, rewards, *turns, running, settings)
     return Batch(
         tokens=mixed.trajectory.tokens,
         length=mixed.trajectory.length,
         sampled=mixed.trajectory.sampled,
         behaviour_logprob=mixed.trajectory.logprob,
-        reference_logprob=padded(reference_logprob),
+        reference_logprob=_padded(mixed, reference_logprob),
         advantage=advantage,
         kind=mixed.kind,
+        trainer_logprob=own.logprob,
+        value_target=target,
     )
+
+
+def _padded(mixed: Mixed, x, value=0):
+    """Of fresh rows, with `value` for the cached ones behind them."""
+    cached = mixed.fresh.shape[0] - x.shape[0]
+    return jnp.pad(x, [(0, cached)] + [(0, 0)] * (x.ndim - 1), constant_values=value)
+
+
+def _against_group(mixed: Mixed, paid, rewards: Rewards, played, answer_turn, running, settings):
+    """Episodes and turns against those of their group, f32 [row, token].
+
+    paid f32 [cached row, term], weighted, or None; played, answer_turn of all rows.
+    """
+    rows = (mixed.group, mixed.fresh, mixed.counted)
+    episode = group_advantage(mixed.reward, *rows, settings, running)
+    turn = turn_advantage(_padded(mixed, rewards.turn), played, *rows, settings)
+    # Turns of a group are compared with each other; where its episodes agree, none was better.
+    same_group = mixed.group[:, None] == mixed.group[None, :]
+    decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
+    turn = jnp.where(decided[:, None], turn, 0.0)
+    answer = rewards.terms['final'] + rewards.terms['macro']
+    if paid is not None:
+        answer = jnp.concatenate(
+            [answer, paid[:, TERMS.index('final')] + paid[:, TERMS.index('macro')]]
+        )
+    final = group_advantage(answer, *rows, settings, running)
+    return token_advantage(episode, turn, mixed.trajectory, answer_turn, settings, final)
+
+
+def _against_critic(mixed: Mixed, rewards: Rewards, value, settings):
+    """Tokens against what was expected before them, and what to expect: f32 [row, token] twice.
+
+    A fresh row is paid turn by turn, a cached one, whose turns nobody kept, at its end.
+    """
+    turn = _padded(mixed, rewards.turn)
+    reward = token_rewards(turn, mixed.reward - turn.sum(axis=1), mixed.trajectory)
+    chosen = mixed.trajectory.sampled & mixed.counted[:, None]
+    advantage, target = generalised_advantage(
+        reward, value, chosen, settings.discount, settings.trace
+    )
+    return whitened(advantage, chosen) if settings.std else advantage, target
 
 
 @jax.jit
@@ -169,5 +209,7 @@ def with_text(batch: Batch, text: Trajectory | None) -> Batch:
         reference_logprob=nothing,
         advantage=nothing,
         kind=jnp.full(text.length.shape, TEXT, jnp.int32),
+        trainer_logprob=None if batch.trainer_logprob is None else nothing,
+        value_target=None if batch.value_target is None else nothing,
     )
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), batch, more)

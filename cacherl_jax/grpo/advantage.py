@@ -21,6 +21,9 @@ SAME_REWARD = 1e-5  # rewards closer than this are the same reward: float32 mean
 class AdvantageSettings:
     """What a reward is compared with, and in which unit."""
 
+    estimator: Literal['group', 'gae'] = 'group'  # compare with siblings, or with a critic
+    discount: float = 1.0  # gae: what the next token's expectation is worth, in [0, 1]
+    trace: float = 0.95  # gae: how far a reward is credited beyond the critic's word, in [0, 1]
     std: bool = True  # divide by the deviation (population) of the rows compared with
     leave_one_out: bool = False  # a row is compared with its siblings alone, not with itself too
     baseline: Literal['union', 'fresh', 'running'] = 'union'  # group, its fresh rows, task history
@@ -30,6 +33,17 @@ class AdvantageSettings:
     stratified: bool = False  # group numbers tell rows of one task apart by their worst cache tier
 
     def __post_init__(self):
+        if self.estimator not in ('group', 'gae'):
+            raise ValueError(f'estimator must be group or gae, got {self.estimator!r}')
+        compared = self.leave_one_out or self.stratified or self.baseline != 'union'
+        if self.estimator == 'gae' and compared:
+            raise ValueError(
+                'estimator gae compares with a critic: leave_one_out, stratified and a baseline '
+                'other than union have no meaning with it'
+            )
+        for name in ('discount', 'trace'):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f'{name} must be in [0, 1], got {getattr(self, name)}')
         if self.baseline not in ('union', 'fresh', 'running'):
             raise ValueError(f'baseline must be union, fresh or running, got {self.baseline!r}')
         if self.turn_baseline not in ('turns', 'place'):

@@ -24,6 +24,7 @@ KINDS = {
     'entropy': (FRESH,),
     'supervised': (SUPERVISED,),
     'language': (TEXT,),
+    'value': (FRESH,),  # where there is a critic
 }
 LOG_RATIO_BOUND = 20.0  # exp(20) is finite in every float format, and far beyond any clip
 K3_BOUND = 5.0  # from here on k3 goes straight, with the slope it has
@@ -43,11 +44,27 @@ class Batch:
     # Of packed rows only (grpo/packing.py): each token's place in its row of before, and which row.
     position: jax.Array | None = None  # i32  [row, token]
     segment: jax.Array | None = None  # i32  [row, token]
+    # Of the policy before the update, by the trainer's numerics; None: the sampler's will do.
+    trainer_logprob: jax.Array | None = None  # f32  [row, token]
+    value_target: jax.Array | None = None  # f32  [row, token]  of the critic; None: there is none
 
     @property
     def token_kind(self) -> jax.Array:
         """The kind of each token, i32 [row, 1] or, packed, [row, token]."""
         return self.kind[:, None] if self.segment is None else self.kind
+
+    @property
+    def old_logprob(self) -> jax.Array:
+        """What a ratio is taken to, f32 [row, token]: of fresh rows the trainer's, where given."""
+        if self.trainer_logprob is None:
+            return self.behaviour_logprob
+        fresh = self.token_kind == FRESH
+        return jnp.where(fresh, self.trainer_logprob, self.behaviour_logprob)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms of the loss that this batch has."""
+        return tuple(t for t in KINDS if t != 'value' or self.value_target is not None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,18 +76,20 @@ class LossSettings:
     entropy_weight: float = 0.0  # of the bonus for entropy
     supervised_weight: float = 1.0  # of the cross-entropy on supervised rows
     language_weight: float = 0.0  # of the next-token loss on text rows, against forgetting
+    value_weight: float = 0.5  # of the critic's squared error, where there is a critic
     clip_low: float = 0.2  # a ratio below 1 - clip_low earns nothing more
     clip_high: float = 0.2  # a ratio above 1 + clip_high earns nothing more
     dual_clip: float | None = None  # bound, in advantages, on the loss of a bad token; above 1
     cached_ratio: Literal['behaviour', 'shaped'] = 'behaviour'  # truncated, or w/(w + s)
     truncation: float = 2.0  # largest importance weight of a cached token
     shaping: float = 0.1  # s of the shaped ratio
+    sampler_truncation: float | None = None  # largest weight of trainer over sampler; None: off
     kl: Literal['k1', 'k2', 'k3'] = 'k3'  # estimator of the divergence
     aggregation: Literal['token', 'sequence', 'constant'] = 'token'  # not of text rows
     constant_tokens: int = 1024  # a row's divisor under constant aggregation
 
     def __post_init__(self):
-        for name in ('policy', 'kl', 'entropy', 'supervised', 'language'):
+        for name in KINDS:
             weight = getattr(self, f'{name}_weight')
             if not 0 <= weight < math.inf:
                 raise ValueError(f'{name}_weight must be 0 or more, got {weight}')
@@ -86,6 +105,8 @@ class LossSettings:
                 f'truncation must be 1 + clip_high ({1 + self.clip_high}) or more, '
                 f'got {self.truncation}'
             )
+        if self.sampler_truncation is not None and self.sampler_truncation < 1:
+            raise ValueError(f'sampler_truncation must be 1 or more, got {self.sampler_truncation}')
         if self.shaping <= 0:
             raise ValueError(f'shaping must be above 0, got {self.shaping}')
         if self.constant_tokens < 1:
@@ -163,6 +184,21 @@ def cached_objective(logprob, behaviour_logprob, advantage, settings: LossSettin
     return clipped_objective(ratio, advantage, settings)
 
 
+def sampler_weight(batch: Batch, settings: LossSettings):
+    """min(trainer / sampler, bound), f32 [row, token]; 1 of cached rows and where it is off.
+
+    The sampler's numerics are not the trainer's (bf16, a KV cache): what was drawn by the one is
+    weighed for the other, and the ratio tells what updates did, alone
+    (fengyao.notion.site/off-policy-rl).
+    """
+    if batch.trainer_logprob is None or settings.sampler_truncation is None:
+        return jnp.float32(1)
+    fresh = batch.sampled & (batch.token_kind == FRESH)
+    log = log_ratio(batch.trainer_logprob, batch.behaviour_logprob)
+    weight = jnp.exp(jnp.minimum(log, math.log(settings.sampler_truncation)))
+    return jnp.where(fresh, weight, 1.0)
+
+
 def term_tokens(batch: Batch, term: str):
     """bool [row, token]: the tokens that feed a term."""
     return batch.sampled & jnp.isin(batch.token_kind, jnp.array(KINDS[term]))
@@ -200,7 +236,7 @@ def denominators(batch: Batch, settings: LossSettings) -> dict:
     chex.assert_equal_shape([batch.tokens, batch.sampled])
     by_token = settings.aggregation == 'token'
     counts = {}
-    for term in KINDS:
+    for term in batch.terms:
         tokens = term_tokens(batch, term)
         whole = by_token or term in ('supervised', 'language')
         count = tokens.sum() if whole else tokens.any(axis=1).sum()
@@ -208,18 +244,26 @@ def denominators(batch: Batch, settings: LossSettings) -> dict:
     return counts
 
 
-def term_values(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
-    """Each term's loss at each token, f32 [row, token]; finite, whatever the padding holds."""
+def term_values(logprob, entropy, batch: Batch, settings: LossSettings, value=None) -> dict:
+    """Each term's loss at each token, f32 [row, token]; finite, whatever the padding holds.
+
+    `value` is the critic's, f32 [row, token]; a batch that has targets needs it.
+    """
     chex.assert_equal_shape([logprob, entropy, batch.advantage, batch.behaviour_logprob])
     sampled = batch.sampled & (batch.token_kind != LEFT_OUT)
     logprob, entropy = jnp.where(sampled, logprob, 0.0), jnp.where(sampled, entropy, 0.0)
     acting = term_tokens(batch, 'policy')
-    behaviour = jnp.where(acting, batch.behaviour_logprob, jax.lax.stop_gradient(logprob))
+    behaviour = jnp.where(acting, batch.old_logprob, jax.lax.stop_gradient(logprob))
     reference = jnp.where(term_tokens(batch, 'kl'), batch.reference_logprob, 0.0)
-    advantage = jnp.where(acting, batch.advantage, 0.0)
+    advantage = jnp.where(acting, batch.advantage * sampler_weight(batch, settings), 0.0)
     fresh = dual_clipped_objective(jnp.exp(log_ratio(logprob, behaviour)), advantage, settings)
     cached = cached_objective(logprob, behaviour, advantage, settings)
-    return {
+    critic = {}
+    if batch.value_target is not None:
+        tokens = term_tokens(batch, 'value')
+        error = jnp.where(tokens, value, 0.0) - jnp.where(tokens, batch.value_target, 0.0)
+        critic = {'value': 0.5 * jnp.square(error)}
+    return critic | {
         'policy': -jnp.where(batch.token_kind == CACHED, cached, fresh),
         'kl': KL[settings.kl](logprob, reference),
         'entropy': -entropy,
@@ -240,4 +284,4 @@ def numerators(values: dict, batch: Batch, settings: LossSettings) -> dict:
 
 def total(sums: dict, divisors: dict, settings: LossSettings):
     """sum over terms of weight * numerator / denominator."""
-    return sum(getattr(settings, f'{t}_weight') * sums[t] / divisors[t] for t in KINDS)
+    return sum(getattr(settings, f'{t}_weight') * sums[t] / divisors[t] for t in KINDS if t in sums)

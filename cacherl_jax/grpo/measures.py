@@ -36,7 +36,7 @@ def token_sums(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
     """Sums over the sampled tokens of fresh and of cached rows."""
     acting = term_tokens(batch, 'policy')
     logprob = jnp.where(acting, logprob, 0.0)
-    behaviour = jnp.where(acting, batch.behaviour_logprob, 0.0)
+    behaviour = jnp.where(acting, batch.old_logprob, 0.0)
     log = log_ratio(logprob, behaviour)
     clipped = clip_acts(jnp.exp(log), batch.advantage, settings)
     sums = {}
@@ -46,6 +46,7 @@ def token_sums(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
             f'{name}/tokens': tokens.sum().astype(jnp.float32),
             f'{name}/clip_fraction': jnp.sum(clipped, where=tokens).astype(jnp.float32),
             f'{name}/ratio_mean': jnp.sum(jnp.exp(log), where=tokens),
+            f'{name}/ratio_square': jnp.sum(jnp.exp(2 * log), where=tokens),
         }
     fresh, cached = term_tokens(batch, 'kl'), acting & (batch.token_kind == CACHED)
     reference = jnp.where(fresh, batch.reference_logprob, 0.0)
@@ -60,17 +61,22 @@ def token_sums(logprob, entropy, batch: Batch, settings: LossSettings) -> dict:
 
 def term_means(sums: dict, divisors: dict) -> dict:
     """Each term of the loss before its weight."""
-    return {f'loss/{term}': sums[term] / divisors[term] for term in KINDS}
+    return {f'loss/{term}': sums[term] / divisors[term] for term in KINDS if term in sums}
 
 
 def token_means(sums: dict) -> dict:
     """Means and quantiles from the sums of all micro-batches; 0 where there was no token."""
     sums = dict(sums)
     counts = sums.pop('cached/histogram')
+    squares = {name: sums.pop(f'{name}/ratio_square') for name in ('policy', 'cached')}
     means = {name: sums[name] for name in ('policy/tokens', 'cached/tokens')}
     for name in sums.keys() - means.keys():
         tokens = sums[f'{name.split("/")[0]}/tokens']
         means[name] = sums[name] / jnp.maximum(tokens, 1)
+    for name, square in squares.items():
+        # (sum w)^2 / (tokens sum w^2): 1 where all weigh alike, 1 / tokens where one weighs all.
+        whole = sums[f'{name}/ratio_mean'] * means[f'{name}/ratio_mean']
+        means[f'{name}/effective_fraction'] = jnp.where(square > 0, whole / square, 0.0)
     reached = jnp.cumsum(counts)
     middle = jnp.asarray((BIN_EDGES[1:] + BIN_EDGES[:-1]) / 2)
     for name, share in QUANTILES.items():
@@ -81,15 +87,18 @@ def token_means(sums: dict) -> dict:
 
 
 def batch_facts(batch: Batch) -> dict:
-    """What is known before any scoring: rows, tokens and how many rows have nothing to teach."""
+    """What is known before any scoring: rows, tokens, rows with nothing to teach, whose credit."""
     acting = term_tokens(batch, 'policy')
     rows = acting.any(axis=1)
     silent = rows & ~jnp.any((batch.advantage != 0) & acting, axis=1)
+    mass = jnp.where(acting, jnp.abs(batch.advantage), 0.0).sum(axis=1)
+    cached = jnp.sum(mass, where=batch.kind == CACHED)
     used = batch.sampled & ((batch.kind != LEFT_OUT) & (batch.kind != TEXT))[:, None]
     return {
         'update/tokens': used.sum().astype(jnp.float32),
         'update/rows': used.any(axis=1).sum().astype(jnp.float32),
         'update/zero_advantage_rows': silent.sum() / jnp.maximum(rows.sum(), 1),
+        'cached/advantage_share': jnp.where(cached > 0, cached / mass.sum(), 0.0),
     }
 
 

@@ -150,8 +150,8 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
 
     def objective(params, score, micro: Batch, divisors):
         apart = {} if micro.segment is None else {n: getattr(micro, n) for n in APART}
-        logprob, entropy = score(params, micro.tokens, micro.length, micro.sampled, **apart)
-        sums = numerators(term_values(logprob, entropy, micro, loss), micro, loss)
+        logprob, entropy, *value = score(params, micro.tokens, micro.length, micro.sampled, **apart)
+        sums = numerators(term_values(logprob, entropy, micro, loss, *value), micro, loss)
         measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
         return total(sums, divisors, loss), {'terms': sums, 'tokens': measured}
 
@@ -187,8 +187,9 @@ def make_update(
 ) -> Update:
     """Bind how to score, how to step and how to cut.
 
-    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token];
-    where rows are packed it is given their `position` and `segment` by name as well.
+    `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token],
+    and a critic's value where batches have targets for it; where rows are packed it is given their
+    `position` and `segment` by name as well.
     Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
     of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
     """

@@ -46,6 +46,11 @@ def hidden_states(
     return transformer.forward(params, shape, tokens, position, attend, past, remat=remat)[0]
 
 
+def init_critic(shape: Shape) -> Params:
+    """A linear reading of hidden states, weight f32 [embed] and bias f32 []; it expects nothing."""
+    return {'weight': jnp.zeros(shape.embed), 'bias': jnp.zeros(())}
+
+
 @functools.partial(jax.named_call, name='score')
 def score(
     params: Params,
@@ -59,12 +64,14 @@ def score(
     position: jax.Array | None = None,
     segment: jax.Array | None = None,
     remat: bool = False,
-) -> tuple[jax.Array, jax.Array]:
+    critic: Params | None = None,
+) -> tuple[jax.Array, ...]:
     """Log-probability of tokens[row, t] given tokens before it, and the entropy it was drawn at.
 
     tokens i32, scored bool, no_end bool (ending was forbidden), all [row, token]; position and
     segment i32 [row, token] of packed conversations: their own places, and a number for each.
     Returns f32 [row, token] twice, in nats, exactly 0 where not scored; position 0 is never scored.
+    With a `critic` (`init_critic`) also what it expects before the token, the same way.
     """
     chex.assert_rank([tokens, scored], 2)
     chex.assert_equal_shape([tokens, scored])
@@ -103,4 +110,8 @@ def score(
     flat = jnp.zeros(rows * width)
     target = jnp.where(live, place, rows * width).reshape(-1)  # out of range: written nowhere
     logprob, entropy = (flat.at[target].set(x.reshape(-1), mode='drop') for x in found)
-    return logprob.reshape(rows, width), entropy.reshape(rows, width)
+    told = logprob.reshape(rows, width), entropy.reshape(rows, width)
+    if critic is None:
+        return told
+    expected = before.astype(jnp.float32) @ critic['weight'] + critic['bias']
+    return *told, jnp.where(scored, expected.reshape(rows, width), 0.0)
