@@ -11,6 +11,7 @@
 #   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
 #   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
 #  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
+#  11. Benchmarks' gold, by their own verdict: ./launch.sh replay-gold
 #
 # CACHERL_VENV names another folder for the virtual environment.
 # CACHERL_ACCELERATOR (cpu, cuda12 or tpu) overrules what is found on the machine.
@@ -22,9 +23,10 @@ cd "$here"
 
 command="${1:-}"
 case "$command" in
-  train | test | evaluate | report | sweep | ablate | think | compare | correlate | diagnose) shift ;;
+  train | test | evaluate | report | sweep | ablate | think | compare | correlate | diagnose | \
+    replay-gold) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep ablate think compare correlate diagnose" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep ablate think compare correlate diagnose replay-gold" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -68,8 +70,8 @@ prepare() {
   [ "$accelerator" = cpu ] || files+=(-r "requirements-$accelerator.txt")
   install run "${files[@]}"
   [ "$command" != test ] || install test "${files[@]}" -r requirements-dev.txt
-  case " $* " in
-    *' --preset smollm2-bfcl '* | *' --preset=smollm2-bfcl '*)
+  case " $command $* " in
+    ' replay-gold '* | *' --preset smollm2-bfcl '* | *' --preset=smollm2-bfcl '* | *' bfcl '* | *' tau2 '*)
       install bench --no-deps -r requirements-bench.txt ;;
   esac
 }
@@ -96,5 +98,6 @@ case "$command" in
   sweep | ablate) exec python "experiments/$command.py" "$@" ;;
   think) exec python experiments/think.py "$@" ;;
   compare | correlate | diagnose) exec python "experiments/$command.py" "$@" ;;
+  replay-gold) exec python experiments/replay_gold.py "$@" ;;
   test) exec python -m pytest "$@" ;;
 esac

@@ -22,6 +22,7 @@ from cacherl_jax.processes import whole
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.together import asked_once, opened_on_first
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, specification
+from cacherl_jax.tools.untold import answer_told
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -145,7 +146,7 @@ class _Table:
         return state
 
     def _read_prompt(self, params, task) -> Prompt:
-        ids = self.chat.prompt_ids(task.messages, [specification(tool) for tool in task.tools])
+        ids = self.chat.prompt_ids(task.messages, [specification(tool) for tool in task.told()])
         room = self.decoder.settings.context_tokens
         if len(ids) >= room:
             raise ValueError(
@@ -189,7 +190,7 @@ class _Table:
         """Parse the turns that came to rest, run their calls, say who goes on with which block."""
         slots = sorted(resting)
         turns = [self._turn(self.seats[slot], resting[slot]) for slot in slots]
-        played = self._run_calls([self.seats[slot].session for slot in slots], turns)
+        played = self._run_calls([self.seats[slot] for slot in slots], turns)
         ended, blocks = {}, {}
         for slot, turn in zip(slots, played, strict=True):
             seat = self.seats[slot]
@@ -222,12 +223,12 @@ class _Table:
             ended=rest is Rest.TURN_ENDED,
         )
 
-    def _run_calls(self, sessions, turns) -> list[Turn]:
+    def _run_calls(self, seats, turns) -> list[Turn]:
         """A message cut by a limit is not acted on: what it would have said is not known."""
         acted = [number for number, turn in enumerate(turns) if turn.calls and turn.ended]
         if not acted:
             return turns
-        asked = [sessions[number] for number in acted], [turns[number].calls for number in acted]
+        asked = [seats[number] for number in acted], [turns[number].calls for number in acted]
         answers = asked_once(lambda: list(self.pool.map(_answers, *asked)))
         for number, results in zip(acted, answers, strict=True):
             turns[number] = dataclasses.replace(turns[number], results=results)
@@ -280,5 +281,5 @@ class _Table:
         return store, state
 
 
-def _answers(session, calls) -> tuple[Result, ...]:
-    return tuple(session.answer(calls))
+def _answers(seat: _Seat, calls) -> tuple[Result, ...]:
+    return answer_told(seat.session, calls, seat.task.told(seat.answers), seat.task.tools)

@@ -1,5 +1,6 @@
 """A model behind an endpoint: the same episodes as a rollout's, whatever the server does."""
 
+import dataclasses
 import itertools
 import json
 import sys
@@ -133,6 +134,21 @@ def test_follow_ups_are_asked_after_each_answer():
     assert [t.user for t in played.turns] == ['And back?', 'Thanks.', '']
     assert played.answer == 'At 2.' and len(asked) == 3
     assert asked[2]['messages'][-1] == {'role': 'user', 'content': 'Thanks.'}
+
+
+def test_a_tool_told_of_later_is_offered_and_answered_from_then_on():
+    late = task()
+    name = late.tools[0].name
+    late = dataclasses.replace(late, follow_ups=('Now?',), later={name: 1})
+    call = calls(tool_call(name, {}))
+    played, asked = end_of(
+        said(call, completion({'content': 'No.'}), call, completion({'content': 'Yes.'})),
+        tasks=(late,),
+    )
+    offered = [name in [t['function']['name'] for t in body['tools']] for body in asked]
+    statuses = [turn.results[0].status for turn in played.turns if turn.calls]
+    assert offered == [False, False, True, True]
+    assert statuses[0] is Status.UNKNOWN_TOOL and statuses[1] is not Status.UNKNOWN_TOOL
 
 
 LOOK = calls(tool_call('nothing', {}))

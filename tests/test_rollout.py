@@ -122,6 +122,16 @@ def test_an_episode_alone_is_the_episode_in_company():
     same_rows(alone, jax.tree.map(lambda x: x[3:], whole()[0]))
 
 
+def test_a_tool_told_of_later_is_not_in_the_prompt():
+    (task,) = tasks(1)
+    name = task.tools[0].name
+    rows, _ = play(samples=1, groups=[dataclasses.replace(task, later={name: 1})])
+    first = int(np.argmax(np.asarray(rows.sampled[0])))
+    prompt = chat().tokenizer.decode(np.asarray(rows.tokens[0][:first]))
+    declared = [tool.name for tool in task.tools if f'"name": "{tool.name}"' in prompt]
+    assert declared == [tool.name for tool in task.tools[1:]]
+
+
 def test_sampler_and_trainer_agree_on_every_log_probability():
     rows, _ = whole()
     logprob, _ = score(params(), SHAPE, rows.tokens, rows.sampled)

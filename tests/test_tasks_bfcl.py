@@ -20,9 +20,11 @@ from cacherl_jax.tasks.bfcl_world import (
     read_rows,
     replay,
 )
+from cacherl_jax.tasks.suite import demonstrate
 from cacherl_jax.tasks.task import Episode, Termination, Turn
 from cacherl_jax.tools.execute import ExecuteSettings, live_sessions
 from cacherl_jax.tools.tool import Call, ParseError, Status
+from cacherl_jax.tools.untold import answer_told
 
 SAMPLE = (0, 7, 16, 57, 99, 104, 141, 153, 160, 197)
 
@@ -32,18 +34,20 @@ if importlib.util.find_spec('bfcl_eval') is None:
 
 def play(task, drop=None, add=None):
     """The expert's episode, without call number `drop` and with `add` before each answer."""
-    limits = ExecuteSettings(result_characters=10**6)
-    session = live_sessions(limits).open_session(task.id, task.tools, task.start)
-    requests, turns, number = list(task.follow_ups), [], 0
-    for said in task.expert():
+    limits, number = ExecuteSettings(result_characters=10**6), 0
+    session, answers, turns = (
+        live_sessions(limits).open_session(task.id, task.tools, task.start),
+        0,
+        [],
+    )
+    for said in demonstrate(task, lambda calls: ()).turns:
         calls = () if said.calls and number == drop else said.calls
         number += len(said.calls)
-        user = ''
-        if not said.calls:
-            calls = (add,) if add else ()
-            user = requests.pop(0) if requests else ''
-        results = session.answer(calls)
-        turns.append(Turn(text='', content=said.content, calls=calls, results=results, user=user))
+        if not said.calls and add:
+            calls = (add,)
+        results = answer_told(session, calls, task.told(answers), task.tools)
+        turns.append(dataclasses.replace(said, calls=calls, results=results))
+        answers += bool(said.user)
     ended = Termination.ANSWERED
     return Episode(task=task, sample=0, step=0, turns=tuple(turns), termination=ended)
 
@@ -60,6 +64,34 @@ def check_gold(task):
     short = play(task, drop=gold_size(task) - 1)
     assert not task.solved(short) and task.score(short) < 1 and process_accuracy(short) < 1
     assert not all(goal.reached(short.turns) for goal in task.subgoals)
+
+
+@pytest.mark.parametrize('category', CATEGORIES)
+def test_the_expert_plays_to_the_last_request(category):
+    for task in bfcl_tasks('train', BfclSettings(category=category))[:9]:
+        session = live_sessions().open_session(task.id, task.tools, task.start)
+        episode = demonstrate(task, session.answer)
+        assert tuple(turn.user for turn in episode.turns if turn.user) == task.follow_ups
+        assert task.solved(episode)
+
+
+def test_a_function_told_of_later_is_unknown_until_then():
+    task = make_task(entries('miss_func')[0])
+    session = live_sessions().open_session(task.id, task.tools, task.start)
+    calls = (Call('sort', {'file_name': 'x'}), Call('no_such', {}), Call('ls', {}))
+    for answers in range(3):
+        results = answer_told(session, calls, task.told(answers), task.tools)
+        assert [each.status for each in results] == [Status.UNKNOWN_TOOL] * 2 + [Status.OK]
+        assert 'sort' not in results[1].text and '"ls"' in results[0].text
+    status = answer_told(session, calls, task.told(3), task.tools)[0].status
+    assert status in (Status.OK, Status.TOOL_ERROR)
+    assert '"sort"' in task.follow_ups[2] and '"sort"' not in ' '.join(task.follow_ups[:2])
+
+
+def test_every_task_that_withholds_a_function_offers_it_in_the_end():
+    for task in (make_task(entry) for entry in entries('miss_func')):
+        assert len(task.told()) < len(task.tools) == len(task.told(len(task.follow_ups)))
+        assert all(task.follow_ups)
 
 
 @pytest.mark.parametrize('number', SAMPLE)
@@ -201,7 +233,7 @@ def test_few_distractors_make_few_tools_and_none_makes_all():
     assert sizes == [len(needed), len(needed) + 4, everything - len(entry.excluded)]
 
 
-@pytest.mark.parametrize('settings', [{'category': 'miss_func'}, {'distractor_tools': -1}])
+@pytest.mark.parametrize('settings', [{'category': 'missing'}, {'distractor_tools': -1}])
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(ValueError, match='must be'):
         BfclSettings(**settings)

@@ -1,6 +1,5 @@
 """tau2 telecom tasks: gold is solved and nothing less is, and our verdict is the benchmark's."""
 
-import copy
 import dataclasses
 import importlib.util
 import json
@@ -25,6 +24,7 @@ from cacherl_jax.tool_cache.settings import ToolCacheSettings
 from cacherl_jax.tools.execute import ExecuteSettings, live_sessions
 from cacherl_jax.tools.tool import Call, ParseError, Status
 from experiments import evaluate
+from experiments.replay_gold import tau2_verdict
 
 if importlib.util.find_spec('tau2') is None:
     pytest.skip(
@@ -51,33 +51,6 @@ def play(task, drop=None, live=None):
     session = live_sessions(LIMITS).open_session(task.id, task.tools, task.start)
     turns = [Turn(text='', calls=(call,), results=session.answer((call,))) for call in made]
     return dataclasses.replace(episode, turns=(*turns, episode.turns[-1]))
-
-
-def their_world(solo_mode=False):
-    """The package's environment; loading its files each time would take a quarter of a second."""
-    world = copy.deepcopy(tau2_world.pristine())
-    world.solo_mode = solo_mode
-    return world
-
-
-def their_verdict(episode):
-    """What the package's own evaluators say of the same calls, replayed in its own way."""
-    message = tau2_world.module('data_model.message')
-    environment = tau2_world.module('evaluator.evaluator_env').EnvironmentEvaluator
-    actions = tau2_world.module('evaluator.evaluator_action').ActionEvaluator
-    entry = tau2_world.entries()[episode.task.entity]
-    world, spoken = their_world(solo_mode=True), []
-    first = entry.initial_state
-    world.set_state(first.initialization_data, first.initialization_actions, [])
-    for number, call in enumerate(calls_made(episode.turns)):
-        made = message.ToolCall(id=str(number), name=call.name, arguments=dict(call.arguments))
-        said = message.AssistantMessage(role='assistant', content=None, tool_calls=[made])
-        spoken += [said, world.get_response(made)]
-    arguments = {'task': entry, 'full_trajectory': spoken}
-    reward = environment.calculate_reward(their_world, solo_mode=True, **arguments).reward
-    if 'ACTION' in {basis.value for basis in entry.evaluation_criteria.reward_basis}:
-        reward *= actions.calculate_reward(**arguments).reward
-    return reward == 1
 
 
 def check_gold(task):
@@ -111,7 +84,7 @@ def test_our_verdict_is_the_benchmark_s(drop):
     for task in [base()[number] for number in SAMPLE]:
         episode = play(task, drop)
         verdicts.append(task.solved(episode))
-        assert verdicts[-1] == their_verdict(episode), task.id
+        assert verdicts[-1] == tau2_verdict(episode), task.id
     assert all(verdicts) if drop is None else not all(verdicts)
 
 
@@ -120,7 +93,7 @@ def test_our_verdict_is_the_benchmark_s_for_every_task_and_call_left_out():
     for task in base():
         for drop in (None, *range(len(task.subgoals))):
             episode = play(task, drop)
-            assert task.solved(episode) == their_verdict(episode), (task.id, drop)
+            assert task.solved(episode) == tau2_verdict(episode), (task.id, drop)
 
 
 def test_answers_are_the_benchmark_s():

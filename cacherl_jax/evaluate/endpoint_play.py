@@ -18,6 +18,7 @@ from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
 from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Status, specification
+from cacherl_jax.tools.untold import answer_told
 
 Message = dict[str, Any]
 IN_TEXT = 'calls must be made through tool_calls, not written in the message'
@@ -61,8 +62,7 @@ class _Attempt:
         self.endpoint, self.settings = endpoint, settings
         self.task, self.sample, self.session = task, sample, session
         self.messages: list[Message] = [dict(message) for message in task.messages]
-        self.tools = [specification(tool) for tool in task.tools]
-        self.waiting = list(task.follow_ups)
+        self.answers = 0  # follow-ups so far
         self.turns: list[Turn] = []
         self.parse_failures = self.timeouts = 0
 
@@ -70,7 +70,8 @@ class _Attempt:
         why = None
         while why is None:
             try:
-                reply = self.endpoint.reply(self.messages, self.tools)
+                tools = [specification(tool) for tool in self.task.told(self.answers)]
+                reply = self.endpoint.reply(self.messages, tools)
             except ContextFull:
                 why = Termination.CONTEXT_FULL
             except Unanswered:
@@ -94,8 +95,12 @@ class _Attempt:
         if reply.cut:  # what it would have said is not known, so nothing of it is acted on
             self.turns.append(Turn(**turn, ended=False))
             return Termination.MAX_TOKENS
-        results = tuple(self.session.answer(calls)) if calls else ()
-        user = self.waiting.pop(0) if self.waiting and not calls else ''
+        told = self.task.told(self.answers)
+        results = answer_told(self.session, calls, told, self.task.tools) if calls else ()
+        user = ''
+        if not calls and self.answers < len(self.task.follow_ups):
+            user = self.task.follow_ups[self.answers]
+            self.answers += 1
         self.turns.append(Turn(**turn, results=results, user=user))
         if not calls and not user:
             return Termination.ANSWERED

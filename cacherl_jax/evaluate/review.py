@@ -16,6 +16,7 @@ from cacherl_jax.evaluate.failures import REMEDY, Kind
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.execute import LiveSessions
 from cacherl_jax.tools.tool import Call, Status
+from cacherl_jax.tools.untold import answer_told
 
 SHOWN = ('task', 'sample', 'step', 'stage', 'split')
 # What may come of a call in a demonstration: an answer, or a failure that is the world's.
@@ -118,7 +119,8 @@ def play_correction(task: Task, turns: Sequence[Turn], live: LiveSessions) -> Ep
     try:
         for number, turn in enumerate(turns):
             last = number == len(turns) - 1
-            results = tuple(session.answer(turn.calls))
+            told = task.told(len(task.follow_ups) - len(waiting))
+            results = answer_told(session, turn.calls, told, task.tools)
             _refuse_failed_calls(turn, results, number)
             user = ''
             if not turn.calls and not last:

@@ -50,7 +50,7 @@ def conversation_arrays(chat: Chat, messages: Sequence[Mapping], tools=()) -> Ar
 
 def episode_arrays(chat: Chat, episode: Episode) -> Arrays:
     """The arrays of an episode's conversation."""
-    tools = [specification(tool) for tool in episode.task.tools]
+    tools = [specification(tool) for tool in episode.task.told()]
     return conversation_arrays(chat, episode_messages(episode), tools)
 
 

@@ -3,8 +3,8 @@
 The benchmark's questions, gold calls, services and comparisons are read from the installed package.
 Two things can be made easier than the benchmark, for small models, and then the numbers are not the
 benchmark's: only some of the functions are offered (`distractor_tools`), and they are described in
-a sentence (`compact`).  `miss_func` is not offered: there the tools change in mid-episode, and a
-task's tools are fixed.
+a sentence (`compact`).  In `miss_func` the user tells of some functions in mid-episode, with the
+benchmark's words for models that read functions in the text; the prompt stays as it was.
 
 Sizes in SmolLM2 tokens over the 200 base tasks, median and largest: the tools as JSON schemas 579
 and 1062 with the default settings, 464 and 883 with 2 distractors, 2369 and 3830 as the benchmark
@@ -13,21 +13,24 @@ has them; all user messages 145 and 371; a whole expert episode 1232 and 2382, 1
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from cacherl_jax.tasks import bfcl_score, bfcl_world
 from cacherl_jax.tasks.bfcl_world import Entry
 from cacherl_jax.tasks.suite import SPLITS, chance
 from cacherl_jax.tasks.task import AssistantTurn, Expert, Task
-from cacherl_jax.tools.tool import Scope, Tool
+from cacherl_jax.tools.tool import Scope, Tool, specification
 
-CATEGORIES = ('base', 'miss_param', 'long_context')
+CATEGORIES = ('base', 'miss_func', 'miss_param', 'long_context')
 LAST_DIGITS = {'train': '0123456', 'validation': '7', 'test': '89'}  # of the number in the id
 MOST_CALLS = {1: 4, 2: 7}  # gold calls up to which a task is of this level; above, of level 3
 JSON_TYPES = {'dict': 'object', 'float': 'number', 'tuple': 'array', 'any': 'string'}
 # One gold call gives text where the document says integer; both are accepted.
 MENDED = {('close_ticket', 'ticket_id'): {'type': ['integer', 'string']}}
+# The benchmark's own sentence.
+ANNOUNCED = 'I have updated some more functions you can choose from. What about now?'
 LABEL = 'Tool description: '  # the part before it is the same for all functions of a service
 
 
@@ -35,7 +38,7 @@ LABEL = 'Tool description: '  # the part before it is the same for all functions
 class BfclSettings:
     """Which tasks, and how much of their tools is shown."""
 
-    category: str = 'base'  # base, miss_param or long_context
+    category: Literal[*CATEGORIES] = 'base'
     distractor_tools: int | None = 4  # offered beside those gold needs; None: all, as the benchmark
     compact: bool = True  # a sentence for each tool, none for arguments
     seed: int = 0  # which distractors
@@ -71,7 +74,7 @@ def bfcl_tasks(split: str, settings: BfclSettings = BfclSettings()) -> tuple[Tas
 
 def make_task(entry: Entry, settings: BfclSettings = BfclSettings()) -> Task:
     """One row as a task."""
-    split = split_of(entry.number)
+    split, tools, later = split_of(entry.number), offered_tools(entry, settings), told_later(entry)
     return Task(
         id=f'bfcl/{split}/{level_of(entry)}/{entry.category}_{entry.number:05d}',
         suite='bfcl',
@@ -79,8 +82,12 @@ def make_task(entry: Entry, settings: BfclSettings = BfclSettings()) -> Task:
         level=level_of(entry),
         entity=f'bfcl_{entry.number}',
         messages=({'role': 'user', 'content': entry.requests[0]},),
-        follow_ups=entry.requests[1:],
-        tools=offered_tools(entry, settings),
+        follow_ups=tuple(
+            request or announcement([tool for tool in tools if later.get(tool.name) == place])
+            for place, request in enumerate(entry.requests[1:], start=1)
+        ),
+        tools=tools,
+        later=later,
         start=entry.start,
         expert=functools.partial(play_gold, entry),
         subgoals=bfcl_score.subgoals(entry),
@@ -97,13 +104,26 @@ def offered_tools(entry: Entry, settings: BfclSettings) -> tuple[Tool, ...]:
         for name in bfcl_world.documents(service)
         if name not in entry.excluded
     ]
-    needed = {call.name for calls in entry.gold for call in calls}
+    needed = {call.name for calls in entry.gold for call in calls} | entry.later.keys()
     if settings.distractor_tools is not None:
         others = [name for _, name in offered if name not in needed]
         draws = chance('bfcl tools', settings.seed, entry.number)
         needed |= set(draws.sample(others, min(settings.distractor_tools, len(others))))
         offered = [(service, name) for service, name in offered if name in needed]
     return tuple(make_tool(service, name, settings.compact) for service, name in offered)
+
+
+def told_later(entry: Entry) -> dict[str, int]:
+    """The functions told of later, but those that gold calls before (one row has such)."""
+    called = {
+        call.name: place for place, calls in reversed(list(enumerate(entry.gold))) for call in calls
+    }
+    return {n: place for n, place in entry.later.items() if called.get(n, place) >= place}
+
+
+def announcement(tools: Sequence[Tool]) -> str:
+    """The user's message that tells of further tools."""
+    return f'{json.dumps([specification(tool)["function"] for tool in tools])}\n{ANNOUNCED}'
 
 
 @functools.cache

@@ -116,6 +116,7 @@ class Entry:
     requests: tuple[str, ...]  # one a user turn
     gold: tuple[tuple[Call, ...], ...]  # for each user turn
     excluded: frozenset[str]  # functions the benchmark does not offer here
+    later: Mapping[str, int]  # functions offered only with the request of this place
 
     def start(self) -> World:
         long_context = self.category == 'long_context'
@@ -133,12 +134,17 @@ def entries(category: str) -> tuple[Entry, ...]:
             category=category,
             services=tuple(row['involved_classes']),
             initial=row['initial_config'],
-            requests=tuple(turn[0]['content'] for turn in row['question']),
+            requests=tuple(turn[0]['content'] if turn else '' for turn in row['question']),
             gold=tuple(
                 tuple(read_call(text, row['involved_classes']) for text in turn)
                 for turn in gold[row['id']]
             ),
             excluded=frozenset(row.get('excluded_function', ())),
+            later={
+                name: int(place)
+                for place, names in row.get('missed_function', {}).items()
+                for name in names
+            },
         )
         for row in read_rows(file)
     )

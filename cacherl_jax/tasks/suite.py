@@ -131,12 +131,12 @@ def read(result: Result) -> Any:
 
 
 def demonstrate(task: Task, answer: Callable[[Sequence[Call]], tuple[Result, ...]]) -> Episode:
-    """The expert's episode; `answer` is a session's, and runs the calls of one turn."""
-    expert, turns = task.expert(), []
+    """The expert's episode, to its last answer; `answer`, a session's, runs the calls of a turn."""
+    expert, turns, waiting = task.expert(), [], list(task.follow_ups)
     said = next(expert)
-    while said.calls:
-        results = answer(said.calls)
-        turns.append(_turn(said, results))
+    while said.calls or waiting:
+        results = answer(said.calls) if said.calls else ()
+        turns.append(_turn(said, results, '' if said.calls else waiting.pop(0)))
         said = expert.send(results)
     turns.append(_turn(said, ()))
     return Episode(
@@ -144,13 +144,14 @@ def demonstrate(task: Task, answer: Callable[[Sequence[Call]], tuple[Result, ...
     )
 
 
-def _turn(said: AssistantTurn, results: tuple[Result, ...]) -> Turn:
+def _turn(said: AssistantTurn, results: tuple[Result, ...], user: str = '') -> Turn:
     return Turn(
         text=said.content,
         thinking=said.thinking,
         content=said.content,
         calls=said.calls,
         results=results,
+        user=user,
     )
 
 

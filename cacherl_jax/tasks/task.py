@@ -90,4 +90,10 @@ class Task:
     score: Callable[[Episode], float]  # final reward in [0, 1]
     solved: Callable[[Episode], bool]  # success for evaluation, written apart from `score`
     follow_ups: tuple[str, ...] = ()  # later user messages, one after each answer
+    # Names of tools that the prompt does not declare: the follow-up that does, counted from 1.
+    later: Mapping[str, int] = dataclasses.field(default_factory=dict)
     wrong_answers: tuple[str, ...] = ()  # answers that `score` must rate below 0.5
+
+    def told(self, follow_ups: int = 0) -> tuple[Tool, ...]:
+        """The tools that may be called after so many follow-ups; at first, those of the prompt."""
+        return tuple(tool for tool in self.tools if self.later.get(tool.name, 0) <= follow_ups)
