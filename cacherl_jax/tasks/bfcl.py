@@ -11,6 +11,7 @@ and 1062 with the default settings, 464 and 883 with 2 distractors, 2369 and 383
 has them; all user messages 145 and 371; a whole expert episode 1232 and 2382, 152 within 1500.
 """
 
+import copy
 import dataclasses
 import functools
 import json
@@ -22,6 +23,7 @@ from cacherl_jax.tasks.bfcl_world import Entry
 from cacherl_jax.tasks.suite import SPLITS, chance
 from cacherl_jax.tasks.task import AssistantTurn, Expert, Task
 from cacherl_jax.tools.tool import Scope, Tool, specification
+from cacherl_jax.tools.world import Forkable
 
 CATEGORIES = ('base', 'miss_func', 'miss_param', 'long_context')
 LAST_DIGITS = {'train': '0123456', 'validation': '7', 'test': '89'}  # of the number in the id
@@ -88,7 +90,7 @@ def make_task(entry: Entry, settings: BfclSettings = BfclSettings()) -> Task:
         ),
         tools=tools,
         later=later,
-        start=entry.start,
+        start=Forkable(entry.start, copy.deepcopy),
         expert=functools.partial(play_gold, entry),
         subgoals=bfcl_score.subgoals(entry),
         score=functools.partial(bfcl_score.score, entry),

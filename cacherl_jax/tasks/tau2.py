@@ -12,6 +12,7 @@ Only five tickets are written for all tasks, so what a task is about shows in th
 tasks are split by the package's own ids, and no combination of faults stands in two splits.
 """
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -23,6 +24,7 @@ from cacherl_jax.tasks.suite import SPLITS, chance
 from cacherl_jax.tasks.task import AssistantTurn, Expert, Task
 from cacherl_jax.tools.schema import without
 from cacherl_jax.tools.tool import Call, Scope, Tool
+from cacherl_jax.tools.world import Forkable
 
 VALIDATION_SHARE = 8  # one in so many of the package's training tasks is for validation
 MOST_ACTIONS = {1: 2, 2: 5}  # gold actions up to which a task is of this level; above, of level 3
@@ -102,7 +104,7 @@ def make_task(entry: Any, split: str, settings: Tau2Settings = Tau2Settings()) -
             {'role': 'user', 'content': entry.ticket},
         ),
         tools=offered_tools(entry, settings),
-        start=functools.partial(tau2_world.start_world, entry.id),
+        start=Forkable(functools.partial(tau2_world.start_world, entry.id), copy.deepcopy),
         expert=functools.partial(play_gold, entry),
         subgoals=tau2_score.subgoals(entry),
         score=functools.partial(tau2_score.score, entry),

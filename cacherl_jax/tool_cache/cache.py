@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cacherl_jax.tool_cache.copies import StateCopies
 from cacherl_jax.tool_cache.entry import Entry, make_entry
 from cacherl_jax.tool_cache.flight import Flights
 from cacherl_jax.tool_cache.index import Index
@@ -40,6 +41,9 @@ class ToolCache:
 
     def __init__(self, store: Store, settings: ToolCacheSettings, execute: ExecuteSettings):
         self.settings, self.runner, self.flights = settings, Runner(execute), Flights()
+        # Where every call runs, or none does, no state is ever behind.
+        kept = settings.copies if settings.mode == 'read_through' else 0
+        self.copies = StateCopies(kept) if kept else None
         self._store, self._index = store, Index(store.load())
         self._lock = threading.Lock()
         self._offers: dict[tuple[CallKey, int], tuple[tuple, Result]] = {}
@@ -127,6 +131,8 @@ class ToolCache:
         ]
         written = self._write(fresh, hits, replace=self.settings.mode == 'record')
         self.flights.clear()
+        if self.copies is not None:
+            self.copies.commit()
         return _metrics(counts) | {
             'tool_cache/stored': float(written),
             'tool_cache/entries': float(len(self._index)),

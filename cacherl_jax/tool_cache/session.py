@@ -1,7 +1,8 @@
 """An episode's calls, answered from the cache where the mode allows and from the tools where not.
 
 The session knows the state only as a chain of the state-changing calls so far.  A real state is
-made when a call has to run, and then the calls so far are run on it first (see `tools.world`).
+made when a call has to run: a copy of the latest one that is kept, or the first one, and then the
+calls since are run on it (see `tools.world`).
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ class CachedSession:
         self, cache: 'ToolCache', seat: Seat, tools: Sequence[Tool], start: Callable[[], Any]
     ):
         self._cache, self._seat, self._tools = cache, seat, by_name(tools)
-        self._world: World | None = World(start, cache.runner.attempt)
+        self._world: World | None = World(start, cache.runner.attempt, cache.copies)
         self._state = first_state(seat.task)
         self._turn = 0
         # How often a call came to nothing in earlier turns: a later try is a call of its own.
@@ -61,8 +62,8 @@ class CachedSession:
             found = cache.look_up(Question(tool, fitted, key, self._seat))
         if found is not None:
             result = as_result(found)
-            if tool.changes_state:
-                self._world.note(tool, fitted)
+            if tool.changes_state and result.status in LASTING:
+                self._world.note(tool, fitted, result)
             draw = found.entry.draw
         elif mode == 'replay':
             result = missing()
@@ -72,6 +73,7 @@ class CachedSession:
             result = self._run_and_offer(tool, fitted, key, draw, number)
         if tool.changes_state and result.status in LASTING:
             self._state = next_state(key, draw)
+            self._world.name(self._state)
         cache.count(result)
         return result
 
@@ -87,7 +89,7 @@ class CachedSession:
         else:
             result, mine = self._cache.flights.once((key, draw, self._failed[key]), run)
         if tool.changes_state and not mine and result.status in LASTING:
-            self._world.note(tool, fitted)
+            self._world.note(tool, fitted, result)
         if lasts(tool, result):
             self._cache.offer(key, draw, result, order)
         return result

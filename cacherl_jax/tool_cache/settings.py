@@ -19,6 +19,7 @@ class ToolCacheSettings:
     stochastic: tuple[str, ...] = ()  # tools whose answers differ from call to call, by name
     draws: int = 1  # answers kept per call of such a tool
     entries: int = 1_000_000  # most that are kept; the longest unused leave first
+    copies: int = 64  # states kept to go on from, of environments that can be copied; 0: none
     content_hash: str = ''  # demand a cache with this content; empty: any
 
     def __post_init__(self):
@@ -28,6 +29,8 @@ class ToolCacheSettings:
             raise ValueError(f'draws must be at least 1, got {self.draws}')
         if self.draws > 1 and not self.stochastic:
             raise ValueError(f'draws is {self.draws}, but stochastic names no tool')
+        if self.copies < 0:
+            raise ValueError(f'copies must be 0 or more, got {self.copies}')
         if self.entries < 1:
             raise ValueError(f'entries must be at least 1, got {self.entries}')
 

@@ -48,10 +48,20 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+CUT = ' ...[cut: {} characters in all]'
+
+
 def cut(result: Result, characters: int) -> Result:
     """The result, no longer than that; what was cut away is said at its end."""
     if len(result.text) <= characters:
         return result
-    note = f' ...[cut: {len(result.text)} characters in all]'
+    note = CUT.format(len(result.text))
     kept = result.text[: max(characters - len(note), 0)]
     return dataclasses.replace(result, text=(kept + note)[:characters])
+
+
+def same_answer(told: Result, whole: Result) -> bool:
+    """Whether a result says what was told before; that may have been cut."""
+    if told.text.endswith(CUT.format(len(whole.text))):
+        whole = cut(whole, len(told.text))
+    return (told.status, told.text) == (whole.status, whole.text)
