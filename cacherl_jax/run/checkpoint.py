@@ -205,6 +205,31 @@ def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
     )
 
 
+def restore_part(folder: str | os.PathLike, name: str, template: Any) -> Any:
+    """What the newest checkpoint's tree has under `name`, whatever its settings; nothing else.
+
+    Raises FileNotFoundError where there is no checkpoint, Refusal where its arrays are others than
+    those of `template`.
+    """
+    folder = pathlib.Path(folder).resolve()
+    if not (steps := _steps(folder)):
+        raise FileNotFoundError(f'{folder} holds no checkpoint')
+    place, named = _place(folder, steps[-1]), _named_leaves({name: template})
+    stored = _about(folder, steps[-1])['leaves']
+    part = {leaf: shape for leaf, shape in stored.items() if leaf.split('/')[0] == name}
+    if lines := _differences(_shapes(named), part):
+        raise Refusal(f'{name} in {place} has other arrays:\n  ' + '\n  '.join(lines))
+    like = jax.tree.map(ocp.utils.to_shape_dtype_struct, named)
+    wanted = ocp.args.PyTreeRestore(
+        item=like,
+        restore_args=ocp.checkpoint_utils.construct_restore_args(like),
+        partial_restore=True,
+    )
+    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        found = reader.restore(place / 'arrays', args=wanted)
+    return jax.tree.unflatten(jax.tree.structure(template), [found[leaf] for leaf in named])
+
+
 def make_checkpoints(
     folder: str | os.PathLike,
     settings: Any,

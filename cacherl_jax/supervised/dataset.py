@@ -72,8 +72,11 @@ def demonstration_arrays(
     return [arrays[i] for i in fitting], fitting
 
 
-def general_rows(chat: Chat, count: int, context_tokens: int, seed: int) -> list[Arrays]:
-    """Invented conversations, which are about no task, to learn beside the demonstrations."""
+def general_rows(chat: Chat, count: int, context_tokens: int, seed: int | str) -> list[Arrays]:
+    """Invented conversations, which are about no task, to learn beside the demonstrations.
+
+    Runs have numbers for seeds; what is to be held out from all of them has a word for one.
+    """
     draws, found = random.Random(f'general {seed}'), []
     while len(found) < count:
         tools, messages = conversation(draws, dense=0.5)
