@@ -7,7 +7,8 @@
 #   4. Train on a GPU under SLURM:             sbatch --gpus=1 launch.sh train
 #   5. Evaluate a finished run:                ./launch.sh evaluate --help
 #   6. One HTML page of a run:                 ./launch.sh report runs/NAME
-#   7. A grid of settings; an ablation:        ./launch.sh sweep | ablate --help
+#   7. Settings, in a grid or searched, here,
+#      on SLURM or on hosts; an ablation:      ./launch.sh sweep | ablate --help
 #   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
 #   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
 #  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
@@ -74,6 +75,8 @@ prepare() {
   case " $command $* " in
     ' replay-gold '* | *' --preset smollm2-bfcl '* | *' --preset=smollm2-bfcl '* | *' bfcl '* | *' tau2 '*)
       install bench --no-deps -r requirements-bench.txt ;;
+    ' sweep '*' --search '* | ' sweep '*' --where slurm '* | ' sweep '*' --where=slurm '*)
+      install sweep -r requirements-sweep.txt ;;
   esac
 }
 

@@ -32,8 +32,8 @@ from experiments.ablations.figure import draw
 from experiments.ablations.jobs import Job, Planned, jobs_of, plan
 from experiments.ablations.measures import Outcome, outcome
 from experiments.ablations.named import ABLATIONS
-from experiments.ablations.side_by_side import Ended, Ending, room_for, run_jobs
 from experiments.ablations.table import cells, entries, markdown, runs_csv, table_csv
+from experiments.launching.side_by_side import Ended, Ending, room_for, run_jobs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ from cacherl_jax.config import PRESETS
 from cacherl_jax.run.ending import State
 from cacherl_jax.run.refusal import Refusal
 from experiments import ablate
-from experiments.ablations import side_by_side
 from experiments.ablations.definition import Ablation, short, with_fields
 from experiments.ablations.jobs import Job, job_seconds, jobs_of, plan, scale_of, step_seconds
 from experiments.ablations.named import ABLATIONS
 from experiments.ablations.paper import NO_THINKING
-from experiments.ablations.side_by_side import Ended, room_for, run_jobs
+from experiments.launching import side_by_side
+from experiments.launching.side_by_side import Ended, room_for, run_jobs
 
 SMALL = PRESETS['small']
 KL = Ablation(
@@ -163,7 +163,7 @@ def test_seeds_are_named_once(tmp_path, seeds):
 
 def test_a_run_is_started_from_the_settings_that_it_has(tmp_path):
     job = jobs(tmp_path, ABLATIONS['sample-efficiency'])[-1]
-    job.write_settings()
+    job.prepare()
     assert read_settings(job.settings) == job.config
     assert job.command[-1] == str(job.settings)
 
@@ -286,7 +286,7 @@ def test_a_stop_reaches_the_runs_and_begins_no_other(tmp_path):
 
 def test_a_run_that_somebody_else_still_runs_is_not_begun(tmp_path):
     job = scripted(tmp_path / 'a', COUNT + FINISH)
-    job.write_settings()
+    job.prepare()
     with (job.folder / 'lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(Refusal, match='another process works in'):
@@ -296,7 +296,7 @@ def test_a_run_that_somebody_else_still_runs_is_not_begun(tmp_path):
 
 def test_where_one_is_refused_those_begun_are_ended(tmp_path):
     found = [scripted(tmp_path / 'a', WAIT), scripted(tmp_path / 'b', COUNT + FINISH)]
-    found[1].write_settings()
+    found[1].prepare()
     with (found[1].folder / 'lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(Refusal, match='another process works in'):

@@ -16,7 +16,7 @@ from cacherl_jax.config import PRESETS
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain
 from cacherl_jax.tasks.suites import BENCHMARKS, Benchmark
-from experiments import evaluate, sweep, train
+from experiments import evaluate, train
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -141,85 +141,6 @@ def test_a_table_has_each_suite_and_its_levels():
     assert [row[0] for row in rows] == ['trip', 'trip, level 1', 'trip, level 2']
     assert rows[0][3:5] == ['0.15–0.85', 0.8] and len(columns) == len(rows[0])
     assert rows[0][-1] == 'exact 75%, miss 25%'
-
-
-GRID = sweep.SweepSettings(
-    vary=(('seed', '0', '1'), ('suites', 'a', 'a,b')), out=pathlib.Path('out')
-)
-
-
-def test_a_grid_has_a_job_for_each_combination():
-    found = sweep.jobs(GRID, ['--steps', '2'])
-    assert [tuple(job.point.values()) for job in found] == [
-        ('0', 'a'), ('0', 'a,b'), ('1', 'a'), ('1', 'a,b'),
-    ]  # fmt: skip
-    assert found[1].command[2:-1] == (
-        '--steps', '2', '--seed', '0', '--suites', 'a', 'b', '--run-dir',
-    )  # fmt: skip
-    assert len({job.folder for job in found}) == 4
-
-
-def test_a_grid_of_nothing_is_one_run():
-    (job,) = sweep.jobs(sweep.SweepSettings(), [])
-    assert job.folder == pathlib.Path('runs/sweep/run')
-
-
-@pytest.mark.parametrize('vary', [(('seed',),), (('seed', '1', '1'),), (('a', '1'), ('a', '2'))])
-def test_a_setting_varies_once_and_over_different_values(vary):
-    with pytest.raises(ValueError, match='vary needs'):
-        sweep.SweepSettings(vary=vary)
-
-
-def test_a_finished_run_is_not_run_again(tmp_path):
-    job = sweep.Job(point={}, folder=tmp_path, command=('no-such-program',))
-    job.result.write_text('{}')
-    sweep.run(job)
-    ended = dataclasses.replace(job, folder=tmp_path / 'other', command=(sys.executable, '-c', ''))
-    with pytest.raises(Refusal, match='stopped before its end'):
-        sweep.run(ended)
-
-
-PAUSES = """
-import json, pathlib
-folder = pathlib.Path({folder!r})
-(folder / 'checkpoints' / 'step-00000003').mkdir(parents=True)
-(folder / 'watchdog').mkdir()
-alarm = {{'name': 'repetition', 'message': 'calls made before: 60%'}}
-told = json.dumps({{'step': 4, 'action': 'pause', 'alarms': [alarm]}})
-(folder / 'watchdog' / 'step-00000004.json').write_text(told)
-"""
-
-
-def test_a_sweep_tells_a_paused_run_from_a_finished_and_from_a_failed_one(tmp_path):
-    paused = PAUSES.format(folder=str(tmp_path / 'paused'))
-    for name, program, words in (
-        ('paused', paused, 'paused by its watchdog at step 4: repetition: calls made before'),
-        ('failed', 'raise SystemExit(3)', 'ended with code 3'),
-    ):
-        command = (sys.executable, '-c', program)
-        with pytest.raises(Refusal, match=words):
-            sweep.run(sweep.Job(point={}, folder=tmp_path / name, command=command))
-
-
-def test_seeds_are_summed_up_as_mean_and_range():
-    points = [{'seed': s, 'share': share} for s in '012' for share in ('0', '0.3')]
-    numbers = [{'final mean': value} for value in (0.1, 0.5, 0.2, 0.5, 0.6, 0.8)]
-    plain_grpo, cached = sweep.summary(points, numbers)
-    assert plain_grpo['settings'] == {'share': '0'} and plain_grpo['runs'] == 3
-    assert plain_grpo['final mean'] == pytest.approx([0.3, 0.1, 0.6])
-    columns, rows = sweep.cells([plain_grpo, cached])
-    assert columns == ['share', 'runs', 'final mean']
-    assert rows[1] == ['0.3', '3', '0.600 (0.500 to 0.800)']
-    assert sweep.markdown(columns, rows).splitlines()[2].startswith('| 0 | 3 | 0.300')
-    assert sweep.comma_separated(points, numbers).splitlines()[1] == '0,0,0.1'
-
-
-def test_numbers_of_a_result_are_success_by_suite_and_stage():
-    stages = {'supervised': {'success': 0.25}, 'final': {'success': 0.5}}
-    better = {'supervised': {'success': 0.75}, 'final': {'success': 1.0}}
-    found = sweep.numbers_of({'suites': {'trip': stages, 'research': better}, 'seconds': 9.0})
-    assert found['final trip'] == 0.5 and found['supervised mean'] == 0.5
-    assert found['final mean'] == 0.75 and found['seconds'] == 9.0
 
 
 def test_a_command_in_one_of_several_processes_is_refused(monkeypatch):

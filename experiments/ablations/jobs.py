@@ -43,6 +43,10 @@ class Job:
         return (sys.executable, str(TRAIN), '--preset', str(self.settings))
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        return ('--preset', str(self.settings))
+
+    @property
     def start(self) -> str:
         """Equal for runs that begin from the same start."""
         return settings_hash(start_config(self.config))
@@ -51,7 +55,8 @@ class Job:
     def state(self) -> State:
         return state_of(self.folder)
 
-    def write_settings(self) -> None:
+    def prepare(self) -> None:
+        """Write the settings."""
         text = json.dumps(plain(self.config), indent=2) + '\n'
         if not self.settings.exists() or self.settings.read_text(encoding='utf-8') != text:
             write_atomically(self.settings, text)

@@ -1,7 +1,8 @@
-"""Runs jobs as processes, some at a time, until all have ended or a stop is asked for.
+"""Runs jobs, some at a time, until all have ended or a stop is asked for; here, as processes.
 
 What a run says goes to output.txt in its folder.  A lock there is held by the run's own process, so
-that a run which outlived whoever began it is never begun a second time.
+that a run which outlived whoever began it is never begun a second time.  `slurm` and `hosts` begin
+jobs elsewhere.
 """
 
 import dataclasses
@@ -10,16 +11,51 @@ import fcntl
 import os
 import pathlib
 import shlex
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from cacherl_jax.run.ending import State, pause_of, why_unfinished
 from cacherl_jax.run.refusal import Refusal
-from experiments.ablations.jobs import Job
 
 POLL_SECONDS = 0.2
+
+
+class Job(Protocol):
+    """One run."""
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where it writes."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What begins it on this machine, or goes on with it."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What follows `launch.sh train` elsewhere, but for --run-dir."""
+
+    @property
+    def state(self) -> State:
+        """How far it has come."""
+
+    def prepare(self) -> None:
+        """Makes the folder, with what the command reads.  Refusal where it is another run's."""
+
+
+class Running(Protocol):
+    """A job that was begun: a process of this machine, or what stands for one elsewhere."""
+
+    def poll(self) -> int | None:
+        """The code that it ended with; None while it goes on."""
+
+    def terminate(self) -> None:
+        """Asks it to save and end, or lets go of it where it can go on alone."""
+
+    def wait(self) -> int:
+        """Until it has ended, or was let go of."""
 
 
 class Ended(enum.StrEnum):
@@ -49,45 +85,9 @@ def ending_of(job: Job, code: int) -> Ending:
     return Ending(job=job, ended=ended, told=f'{told}; what it said: {job.folder}/output.txt')
 
 
-def run_jobs(
-    jobs: Sequence[Job], parallel: int, tell: Callable[[Ending], None], stop: Callable[[], bool]
-) -> list[Ending]:
-    """Runs every job that has no result, at most `parallel` at a time; `tell` hears of each end.
-
-    A stop is passed on to the runs, which save and end; then this returns what has ended so far.
-    Raises Refusal where somebody else works in a run's folder, after ending those begun here.
-    """
-    different = {job.folder: job for job in jobs}.values()
-    waiting = [job for job in different if job.state is not State.FINISHED]
-    running: dict[subprocess.Popen, Job] = {}
-    endings: list[Ending] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < parallel and not stop():
-                job = waiting.pop(0)
-                running[_begin(job)] = job
-            if stop():
-                waiting.clear()
-                _end(running)
-            for process in [process for process in running if process.poll() is not None]:
-                endings.append(ending_of(running.pop(process), process.returncode))
-                tell(endings[-1])
-            time.sleep(POLL_SECONDS if running else 0)
-    finally:
-        _end(running)
-    return endings
-
-
-def _end(processes: Iterable[subprocess.Popen]) -> None:
-    """Asks all to save and end, then waits for them."""
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        process.wait()
-
-
-def _begin(job: Job) -> subprocess.Popen:
-    job.write_settings()
+def begin_here(job: Job) -> subprocess.Popen:
+    """A process of this machine, which holds the lock of its folder."""
+    job.prepare()
     with (
         (job.folder / 'lock').open('w', encoding='utf-8') as lock,
         (job.folder / 'output.txt').open('a', encoding='utf-8') as output,
@@ -123,6 +123,50 @@ def _hold(lock, folder: pathlib.Path) -> None:
             f'another process works in {folder}',
             remedy='wait until it has ended, or end it; then give the same command again',
         ) from None
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    parallel: int,
+    tell: Callable[[Ending], None],
+    stop: Callable[[], bool],
+    begin: Callable[[Job], Running] = begin_here,
+) -> list[Ending]:
+    """Runs every job that has no result, at most `parallel` at a time; `tell` hears of each end.
+
+    A job is taken from `jobs` when there is room for it, so that what it is may depend on those
+    that have ended.  A stop is passed on to the runs, which save and end; then this returns what
+    has ended so far.  Raises Refusal where somebody else works in a run's folder, after ending
+    those begun here.
+    """
+    waiting, taken, more = iter(jobs), set(), True
+    running: dict[Running, Job] = {}
+    endings: list[Ending] = []
+    try:
+        while more or running:
+            while more and len(running) < parallel:
+                job = None if stop() else next(waiting, None)
+                more = job is not None
+                if more and job.folder not in taken and job.state is not State.FINISHED:
+                    running[begin(job)] = job
+                    taken.add(job.folder)
+            if stop():
+                _end(running)
+            for one in [one for one in running if one.poll() is not None]:
+                endings.append(ending_of(running.pop(one), one.poll()))
+                tell(endings[-1])
+            time.sleep(POLL_SECONDS if running else 0)
+    finally:
+        _end(running)
+    return endings
+
+
+def _end(running: Iterable[Running]) -> None:
+    """Asks all to save and end, then waits for them."""
+    for one in running:
+        one.terminate()
+    for one in running:
+        one.wait()
 
 
 def room_for(parallel: int, run_gib: float) -> int:
