@@ -15,14 +15,12 @@ from cacherl_jax.compose.step import (
     batch_of,
     fresh_entries,
     task_numbers,
-    task_success,
     term_weights,
     with_text,
 )
 from cacherl_jax.config import SMALL
 from cacherl_jax.grpo.advantage import AdvantageSettings
 from cacherl_jax.grpo.loss import CACHED, FRESH, LEFT_OUT, SUPERVISED, TEXT
-from cacherl_jax.keys import name_number
 from cacherl_jax.rewards.facts import FactSettings, gather_facts
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings, hybrid_reward, weights_at
 from cacherl_jax.rollout_cache.buffer import Draw
@@ -88,6 +86,25 @@ def batch(draw=None, settings=AdvantageSettings()):
     )
 
 
+@pytest.mark.parametrize('with_cached', [False, True])
+def test_components_without_a_deviation_are_the_sum(with_cached):
+    """Two ways to one number: compared and summed, summed and compared."""
+    draw = drawn() if with_cached else None
+    one, other = (
+        batch(draw, AdvantageSettings(std=False, components=components)).advantage
+        for components in (False, True)
+    )
+    assert np.any(one)
+    np.testing.assert_allclose(other, one, atol=1e-6)
+
+
+def test_components_weigh_what_they_are_told_to():
+    made = np.asarray(batch(settings=AdvantageSettings(components=True, turn_weight=0.0)).advantage)
+    # The two rows differ in their sub-goal alone, by one deviation either way.
+    step = float(WEIGHTS.macro)
+    np.testing.assert_allclose(made[3:5, 3:6], [[step] * 3, [-step] * 3], rtol=1e-5)
+
+
 def test_forced_positions_have_no_advantage():
     made = batch(drawn())
     assert not np.any(np.asarray(made.advantage)[~np.asarray(made.sampled)])
@@ -151,13 +168,6 @@ def test_weighed_components_are_the_return():
         (entries.reward * term_weights(WEIGHTS)).sum(axis=1), rewards.total, rtol=1e-6
     )
     assert entries.reward.shape == (6, len(TERMS)) and (entries.version == 7).all()
-
-
-def test_success_is_the_share_of_a_tasks_attempts():
-    tasks = [make_task(number=number) for number in (4, 5)]
-    numbers, share = task_success(tasks, [True, False, False, True, True, True])
-    assert numbers.tolist() == [name_number(task.id) for task in tasks]
-    np.testing.assert_allclose(share, [1 / 3, 1.0])
 
 
 def test_the_rate_of_rl_warms_up_and_falls_only_where_it_is_asked_to():

@@ -11,6 +11,7 @@ import pytest
 from cacherl_jax.grpo.advantage import (
     AdvantageSettings,
     Running,
+    component_advantage,
     group_advantage,
     token_advantage,
     turn_advantage,
@@ -117,6 +118,54 @@ def test_history_is_the_running_baseline_and_no_history_teaches_nothing():
     np.testing.assert_allclose(
         advantage([1, 1, 1], settings=settings, running=running), [2, 0.5, 0], atol=1e-6
     )
+
+
+def components(paid, weight, known=None, settings=UNION):
+    paid = jnp.asarray(paid, jnp.float32)
+    known = jnp.ones(paid.shape, bool) if known is None else jnp.asarray(known)
+    rows = jnp.zeros(len(paid), jnp.int32), jnp.ones(len(paid), bool), jnp.ones(len(paid), bool)
+    jitted = jax.jit(component_advantage, static_argnums=6)
+    return np.asarray(jitted(paid, known, jnp.asarray(weight, jnp.float32), *rows, settings))
+
+
+@pytest.mark.parametrize('settings', [UNION, FRESH, AdvantageSettings(leave_one_out=True)])
+def test_a_single_component_is_compared_as_a_reward_is(settings):
+    reward = np.random.default_rng(1).random(7)
+    result = components(reward[:, None], [1.0], settings=settings)
+    np.testing.assert_array_equal(result, advantage(reward, settings=settings))
+
+
+def test_without_a_deviation_to_compare_and_to_sum_change_places():
+    settings, weight = AdvantageSettings(std=False), [0.5, 0.0, 2.0]
+    paid = np.random.default_rng(2).random((7, 3))
+    expected = advantage(paid @ weight, settings=settings)
+    np.testing.assert_allclose(components(paid, weight, settings=settings), expected, atol=1e-6)
+
+
+def test_a_small_component_does_not_drown_in_a_large_one():
+    paid = [[0.0, 0.00], [0.0, 0.01], [9.0, 0.00], [9.0, 0.01]]
+    np.testing.assert_allclose(components(paid, [1, 1]), [-2, 0, 0, 2], atol=1e-4)
+    np.testing.assert_allclose(advantage(np.sum(paid, axis=1)), [-1, -1, 1, 1], atol=3e-3)
+
+
+@pytest.mark.parametrize('samples', [1, 3, 7, 16])
+def test_components_that_agree_teach_nothing(samples):
+    assert (components([[0.1, 0.35, 0.7]] * samples, [0.3, 0.5, 1.0]) == 0).all()
+
+
+def test_a_row_stands_outside_the_comparison_of_a_component_that_it_has_not():
+    paid, known = np.array([[1.0, 0.3], [0.0, 9.0], [1.0, 0.9]]), np.ones((3, 2), bool)
+    known[1, 1] = False
+    first, second = components(paid[:, :1], [1]), advantage(paid[[0, 2], 1])
+    expected = first + np.array([second[0], 0, second[1]])
+    np.testing.assert_allclose(components(paid, [1, 1], known), expected, atol=1e-6)
+
+
+def test_one_history_has_no_components():
+    with pytest.raises(ValueError, match='components need the union or fresh baseline'):
+        AdvantageSettings(components=True, baseline='running')
+    with pytest.raises(ValueError, match='components, leave_one_out'):
+        AdvantageSettings(components=True, estimator='gae')
 
 
 def turn_case():

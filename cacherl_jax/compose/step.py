@@ -9,11 +9,13 @@ from collections.abc import Sequence
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from cacherl_jax.grpo.advantage import (
     AdvantageSettings,
     Running,
+    component_advantage,
     group_advantage,
     token_advantage,
     turn_advantage,
@@ -23,12 +25,13 @@ from cacherl_jax.grpo.loss import LEFT_OUT, TEXT, Batch
 from cacherl_jax.keys import name_number
 from cacherl_jax.rewards.facts import stratum
 from cacherl_jax.rewards.hybrid import Rewards, Weights
+from cacherl_jax.rollout_cache.actions import actions_of
 from cacherl_jax.rollout_cache.buffer import Draw, Entries
 from cacherl_jax.rollout_cache.curriculum import Standing, running_baseline
 from cacherl_jax.rollout_cache.mix import Mixed
 from cacherl_jax.rollout_cache.record import Source
 from cacherl_jax.run.fetch import fetch
-from cacherl_jax.tasks.task import Episode, Task
+from cacherl_jax.tasks.task import Episode
 from cacherl_jax.tools.tool import Tier
 from cacherl_jax.trajectory import Trajectory
 
@@ -76,16 +79,11 @@ def fresh_entries(
         version=jnp.full(rows, step, jnp.int32),
         source=jnp.full(rows, int(Source.SUCCESS), jnp.int32),
         has_behaviour=jnp.ones(rows, bool),
+        actions=jnp.asarray(np.stack([actions_of(episode.turns) for episode in episodes])),
         familiar=jnp.zeros(rows),
         reuse=nothing,
         added=nothing,
     )
-
-
-def task_success(groups: Sequence[Task], solved: Sequence[bool]) -> tuple[jax.Array, jax.Array]:
-    """The step's tasks by number, i32 [group], and the share of attempts that solved each, f32."""
-    share = jnp.asarray(solved, jnp.float32).reshape(len(groups), -1).mean(axis=1)
-    return jnp.asarray([name_number(task.id) for task in groups], jnp.int32), share
 
 
 def running_of(standing: Standing, episodes: Sequence[Episode], draw: Draw | None) -> Running:
@@ -137,9 +135,11 @@ def batch_of(
     if settings.estimator == 'gae':
         advantage, target = _against_critic(mixed, rewards, own.value, settings)
     else:
-        paid = None if draw is None else draw.entries.reward * term_weights(weights)
-        turns = (_padded(mixed, played, False), _padded(mixed, answer_turn, -1))
-        advantage = _against_group(mixed, paid, rewards, *turns, running, settings)
+        compare = _against_components if settings.components else _against_sum
+        episode, answer = compare(mixed, draw, rewards, term_weights(weights), running, settings)
+        turns = _turns_against_group(mixed, rewards, played, episode, settings)
+        place = _padded(mixed, answer_turn, -1)
+        advantage = token_advantage(episode, turns, mixed.trajectory, place, settings, answer)
     return Batch(
         tokens=mixed.trajectory.tokens,
         length=mixed.trajectory.length,
@@ -159,25 +159,51 @@ def _padded(mixed: Mixed, x, value=0):
     return jnp.pad(x, [(0, cached)] + [(0, 0)] * (x.ndim - 1), constant_values=value)
 
 
-def _against_group(mixed: Mixed, paid, rewards: Rewards, played, answer_turn, running, settings):
-    """Episodes and turns against those of their group, f32 [row, token].
-
-    paid f32 [cached row, term], weighted, or None; played, answer_turn of all rows.
-    """
+def _against_sum(mixed: Mixed, draw: Draw | None, rewards: Rewards, weight, running, settings):
+    """What an episode was paid, and its answer, against those of its group: f32 [row] twice."""
     rows = (mixed.group, mixed.fresh, mixed.counted)
-    episode = group_advantage(mixed.reward, *rows, settings, running)
-    turn = turn_advantage(_padded(mixed, rewards.turn), played, *rows, settings)
-    # Turns of a group are compared with each other; where its episodes agree, none was better.
-    same_group = mixed.group[:, None] == mixed.group[None, :]
-    decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
-    turn = jnp.where(decided[:, None], turn, 0.0)
     answer = rewards.terms['final'] + rewards.terms['macro']
-    if paid is not None:
+    if draw is not None:
+        paid = draw.entries.reward * weight
         answer = jnp.concatenate(
             [answer, paid[:, TERMS.index('final')] + paid[:, TERMS.index('macro')]]
         )
-    final = group_advantage(answer, *rows, settings, running)
-    return token_advantage(episode, turn, mixed.trajectory, answer_turn, settings, final)
+    episode = group_advantage(mixed.reward, *rows, settings, running)
+    return episode, group_advantage(answer, *rows, settings, running)
+
+
+def _against_components(mixed: Mixed, draw: Draw | None, rewards: Rewards, weight, _, settings):
+    """The same, each component by itself; of cached rows all are known."""
+    # What was paid before its weight: a component of an episode whose reward is zeroed is 0.
+    paid = jnp.stack([rewards.terms[term] for term in TERMS], axis=1)
+    component = paid / jnp.where(weight > 0, weight, 1.0)
+    known = jnp.stack([rewards.known[term] for term in TERMS], axis=1)
+    if draw is not None:
+        component = jnp.concatenate([component, draw.entries.reward])
+    known = _padded(mixed, known, True)
+
+    def among(*names):
+        kept = jnp.asarray([TERMS.index(name) for name in names])
+        rows = (mixed.group, mixed.fresh, mixed.counted)
+        return component_advantage(
+            component[:, kept], known[:, kept], weight[kept], *rows, settings
+        )
+
+    return among(*TERMS), among('final', 'macro')
+
+
+def _turns_against_group(mixed: Mixed, rewards: Rewards, played, episode, settings):
+    """Turns against those of their group, f32 [row, turn]; played bool [fresh row, turn].
+
+    Where a group's episodes agree, none of its turns was better.
+    """
+    rows = (mixed.group, mixed.fresh, mixed.counted)
+    turn = turn_advantage(
+        _padded(mixed, rewards.turn), _padded(mixed, played, False), *rows, settings
+    )
+    same_group = mixed.group[:, None] == mixed.group[None, :]
+    decided = jnp.any(same_group & (episode != 0)[None, :], axis=1)
+    return jnp.where(decided[:, None], turn, 0.0)
 
 
 def _against_critic(mixed: Mixed, rewards: Rewards, value, settings):

@@ -25,6 +25,7 @@ class AdvantageSettings:
     discount: float = 1.0  # gae: what the next token's expectation is worth, in [0, 1]
     trace: float = 0.95  # gae: how far a reward is credited beyond the critic's word, in [0, 1]
     std: bool = True  # divide by the deviation (population) of the rows compared with
+    components: bool = False  # compare each component of the reward by itself, then sum
     leave_one_out: bool = False  # a row is compared with its siblings alone, not with itself too
     baseline: Literal['union', 'fresh', 'running'] = 'union'  # group, its fresh rows, task history
     turn_weight: float = 1.0  # of the per-turn advantage beside the episode's
@@ -36,10 +37,10 @@ class AdvantageSettings:
         if self.estimator not in ('group', 'gae'):
             raise ValueError(f'estimator must be group or gae, got {self.estimator!r}')
         compared = self.leave_one_out or self.stratified or self.baseline != 'union'
-        if self.estimator == 'gae' and compared:
+        if self.estimator == 'gae' and (compared or self.components):
             raise ValueError(
-                'estimator gae compares with a critic: leave_one_out, stratified and a baseline '
-                'other than union have no meaning with it'
+                'estimator gae compares with a critic: components, leave_one_out, stratified and a '
+                'baseline other than union have no meaning with it'
             )
         for name in ('discount', 'trace'):
             if not 0 <= getattr(self, name) <= 1:
@@ -50,6 +51,8 @@ class AdvantageSettings:
             raise ValueError(f'turn_baseline must be turns or place, got {self.turn_baseline!r}')
         if self.baseline == 'running' and self.stratified:
             raise ValueError('a task has one history: stratified needs the union or fresh baseline')
+        if self.baseline == 'running' and self.components:
+            raise ValueError('a task has one history: components need the union or fresh baseline')
         if self.baseline == 'running' and self.leave_one_out:
             raise ValueError('leave_one_out has no meaning with the running baseline')
         if not 0 <= self.turn_discount <= 1:
@@ -96,6 +99,26 @@ def group_advantage(
     else:
         near = _compare(reward, counted_entry, group, fresh, settings)
     return _advantage(reward, counted_entry, near, settings)[:, 0]
+
+
+def component_advantage(
+    component, known, weight, group, fresh, counted, settings: AdvantageSettings
+):
+    """A = sum_k w_k (r_k - mean_k) / std_k, f32 [row] (arxiv.org/abs/2601.05242).
+
+    Compared, then summed, no component drowns in the deviation of another.  component f32 and known
+    bool [row, term]; weight f32 [term].  A row whose component is not known stands outside its
+    comparison and has 0 of it.  With one component of weight 1 it is `group_advantage`.
+    """
+    chex.assert_rank([component, known, weight], [2, 2, 1])
+    chex.assert_equal_shape([component, known])
+    chex.assert_equal_shape([component[0], weight])
+
+    def one(reward, has):
+        return group_advantage(reward, group, fresh, counted & has, settings)
+
+    each = jax.vmap(one, in_axes=1, out_axes=1)(component, known)
+    return jnp.sum(each * weight, axis=1)
 
 
 def turn_advantage(turn_reward, present, group, fresh, counted, settings: AdvantageSettings):

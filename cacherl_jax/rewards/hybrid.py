@@ -13,7 +13,7 @@ it is not scaled to [0, 1], because advantages are relative.
 
 A judge that abstains is no zero.  Such an episode is given the mean F of its judged siblings in the
 total, so that it neither moves the group's mean nor is moved by this term, and `known` says so to
-those who normalise each of `terms` in the group before they sum.
+those who compare each of `terms` in the group before they sum (`advantage.components`).
 """
 
 import dataclasses
