@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 MESH_AXES = ('data', 'fsdp', 'tensor')
@@ -136,6 +138,34 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
                 f'got dimensions {leaf.shape} at {jax.tree_util.keystr(path) or "the root"}'
             )
     return _put(tree, NamedSharding(mesh, partition('row')))
+
+
+def parameter_placement(mesh: Mesh) -> Callable[[Sequence, np.ndarray], jax.Array]:
+    """place(path, array): a parameter of the host straight into its shards.
+
+    No device holds more than its part at any time, so a model may be larger than one device.
+    """
+
+    def place(path, array):
+        sharding = parameter_sharding(path[-1], array.shape, mesh)
+        return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+    return place
+
+
+def whole_beside(tree: Any, params: Any) -> Any:
+    """The tree, all of it on every device that the parameters are laid out over."""
+    home = getattr(jax.tree.leaves(params)[0], 'sharding', None)
+    if not isinstance(home, NamedSharding):
+        return tree
+    return _put(tree, NamedSharding(home.mesh, PartitionSpec()))
+
+
+def laid_out_like(array: Any, other: Any) -> jax.Array:
+    """An array that every process has whole, laid out as `other` is over the devices of all."""
+    if isinstance(other, jax.Array) and not other.is_fully_addressable:
+        return _put(array, other.sharding)
+    return jnp.asarray(array)
 
 
 def _put(tree: Any, shardings: Any) -> Any:

@@ -55,6 +55,13 @@ def told(make: Callable[[], Any]) -> Any:
     return json.loads(from_first(lambda: json.dumps(make()).encode('ascii')))
 
 
+def any_says(flag: bool) -> bool:
+    """Whether the flag is set on some process; the same answer on all."""
+    if not several():
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
+
+
 def whole(tree: Any) -> Any:
     """The tree with every array such that this process holds all of it; other leaves as they are.
 

@@ -10,6 +10,7 @@ import time
 
 from cacherl_jax.compose.agent import load_agent
 from cacherl_jax.compose.command import read_config
+from cacherl_jax.compose.joining import joined
 from cacherl_jax.compose.run import Run
 from cacherl_jax.compose.step import batch_of, with_text
 from cacherl_jax.grpo.update import raise_if_refused
@@ -60,10 +61,11 @@ def train(config, run, advance):
 def main():
     """Everything around the loop."""
     config = read_config(__doc__)
-    run = Run(config, load_agent(config), listen_for_stop())
-    with progress('RL', config.steps, done=run.first_step) as advance:
-        learner = train(config, run, advance)
-    run.finish(learner)
+    with joined(), refusing():
+        run = Run(config, load_agent(config), listen_for_stop())
+        with progress('RL', config.steps, done=run.first_step) as advance:
+            learner = train(config, run, advance)
+        run.finish(learner)
 
 
 if __name__ == '__main__':

@@ -7,7 +7,13 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from cacherl_jax.mesh import MeshSettings, make_mesh, shard_params, shard_rows
+from cacherl_jax.mesh import (
+    MeshSettings,
+    make_mesh,
+    parameter_placement,
+    shard_params,
+    shard_rows,
+)
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -59,6 +65,21 @@ def test_moving_to_the_mesh_changes_no_number(mesh):
         jax.tree.leaves(before), jax.tree.leaves(shard_params(before, mesh)), strict=True
     ):
         np.testing.assert_array_equal(here, there)
+
+
+def test_a_parameter_goes_from_the_host_straight_into_its_shards(mesh):
+    place, asked = parameter_placement(mesh), []
+
+    class Counted(np.ndarray):
+        def __getitem__(self, part):
+            asked.append(np.asarray(self)[part].size)
+            return np.asarray(self)[part]
+
+    embed = np.arange(10 * 16, dtype=np.float32).reshape(10, 16)
+    put = place(('embed',), embed.view(Counted))
+    whole = shard_params({'embed': jnp.asarray(embed)}, mesh)['embed']
+    assert put.sharding == whole.sharding and set(asked) == {5 * 8}
+    np.testing.assert_array_equal(put, embed)
 
 
 def test_rows_are_shared_out_over_data_and_fsdp(mesh):

@@ -7,10 +7,9 @@ import pathlib
 import subprocess
 import sys
 
-import jax
 import pytest
 
-from cacherl_jax.compose.agent import load_agent, task_source
+from cacherl_jax.compose.agent import task_source
 from cacherl_jax.compose.command import CHOICES, read_config, saved_config
 from cacherl_jax.config import PRESETS
 from cacherl_jax.run.refusal import Refusal
@@ -141,10 +140,3 @@ def test_a_table_has_each_suite_and_its_levels():
     assert [row[0] for row in rows] == ['trip', 'trip, level 1', 'trip, level 2']
     assert rows[0][3:5] == ['0.15–0.85', 0.8] and len(columns) == len(rows[0])
     assert rows[0][-1] == 'exact 75%, miss 25%'
-
-
-def test_a_command_in_one_of_several_processes_is_refused(monkeypatch):
-    monkeypatch.setattr(jax.distributed, 'is_initialized', lambda: True)
-    monkeypatch.setattr(jax, 'process_count', lambda: 2)
-    with pytest.raises(Refusal, match='one of 2 processes'):
-        load_agent(PRESETS['small'])

@@ -20,9 +20,9 @@ from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.transformer import init_params
 
 
-@pytest.mark.parametrize('laws', ['eight_devices_mesh.py', 'eight_devices_update.py'])
+@pytest.mark.parametrize('laws', ['mesh', 'update', 'adapter'])
 def test_the_laws_hold_on_eight_devices(on_virtual_devices, laws):
-    on_virtual_devices(laws, 8)
+    on_virtual_devices(f'eight_devices_{laws}.py', 8)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from cacherl_jax.chat.parse import CallFormat
 from cacherl_jax.chat.template import Chat, call_format, prove
 from cacherl_jax.chat.tokenizer import load_tokenizer, locate_smollm2
 from cacherl_jax.config import RunConfig
-from cacherl_jax.mesh import make_mesh, shard_params, shard_rows
+from cacherl_jax.mesh import make_mesh, parameter_placement, shard_rows
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import first_turn_start, score
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.policy.weights import load_policy, save_policy
-from cacherl_jax.processes import several
+from cacherl_jax.processes import is_first
 from cacherl_jax.rollout import make_rollout
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import write_atomically
@@ -39,6 +39,7 @@ from cacherl_jax.tasks.suites import BENCHMARKS, SUITES
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tool_cache.cache import ToolCache
 from cacherl_jax.tools.execute import LiveSessions
+from cacherl_jax.tools.together import asked_once
 from cacherl_jax.tools.tool import specification
 
 BASE = pathlib.Path(__file__).parent.parent / 'base'
@@ -73,20 +74,12 @@ def model_source(model: str) -> pathlib.Path:
 
 
 def load_agent(config: RunConfig) -> Agent:
-    """Read the model, lay it out over the devices, and prove its chat template.
-
-    Refused in several processes: rollout, reference and update can be shared by them, but a whole
-    command would have each of them fill a tool cache and write the same checkpoints.
-    """
-    if several():
-        raise Refusal(
-            f'this is one of {jax.process_count()} processes of jax.distributed, and a command '
-            'runs in one',
-            remedy='start it once, without jax.distributed; one process uses all its devices',
-        )
+    """Read the model straight into its shards, and prove its chat template."""
+    with refused():
+        mesh = make_mesh(config.mesh)
     with refused('base, smollm2, a Hugging Face folder, a .gguf file'):
         source = model_source(config.model)
-        shape, params, generation = load_policy(source)
+        shape, params, generation = load_policy(source, place=parameter_placement(mesh))
         tokenizer = load_tokenizer(source)
         if len(tokenizer) > shape.vocab:
             raise ValueError(
@@ -94,7 +87,6 @@ def load_agent(config: RunConfig) -> Agent:
                 'give a folder in which they belong together'
             )
     with refused():
-        mesh = make_mesh(config.mesh)
         if config.chat_template:
             own = config.chat_template != 'base'
             file = config.chat_template if own else BASE / 'chat_template.jinja'
@@ -103,14 +95,15 @@ def load_agent(config: RunConfig) -> Agent:
         prove(chat, thinking=True)
         written = call_format(chat)
     return Agent(
-        shape=shape, params=shard_params(params, mesh), chat=chat, call_format=written,
-        source=source, mesh=mesh,
-    )  # fmt: skip
+        shape=shape, params=params, chat=chat, call_format=written, source=source, mesh=mesh
+    )
 
 
 def save_agent(agent: Agent, params: Params, folder: pathlib.Path) -> None:
     """A Hugging Face folder, with the template that was trained with in place of the source's."""
-    save_policy(folder, agent.shape, fetch(params), agent.source)
+    params = fetch(params)
+    if is_first():
+        save_policy(folder, agent.shape, params, agent.source)
     write_atomically(folder / 'chat_template.jinja', agent.chat.tokenizer.chat_template)
 
 
@@ -162,13 +155,18 @@ def tasks_of(config: RunConfig, split: str, count: int) -> list[Task]:
 
 
 def demonstrations(tasks: Sequence[Task], live: LiveSessions) -> list[Episode]:
-    """The expert's episode of each task, its calls executed live."""
-    episodes = []
-    for task in tasks:
-        session = live.open_session(task.id, task.tools, task.start, 0)
-        episodes.append(demonstrate(task, session.answer))
-        session.close()
-    return episodes
+    """The expert's episode of each task, its calls executed live; by the first of processes."""
+
+    def answers():
+        for task in tasks:
+            session = live.open_session(task.id, task.tools, task.start, 0)
+            episodes.append(demonstrate(task, session.answer))
+            session.close()
+        return [turn.results for one in episodes for turn in one.turns if turn.calls]
+
+    episodes: list[Episode] = []
+    said = iter(asked_once(answers))
+    return episodes or [demonstrate(task, lambda calls: next(said)) for task in tasks]
 
 
 def record_demonstrations(cache: ToolCache, episodes: Sequence[Episode]) -> None:

@@ -22,6 +22,7 @@ from cacherl_jax.compose.samples import BEFORE_RL
 from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record, row_tokens
+from cacherl_jax.processes import is_first, told
 from cacherl_jax.rewards.facts import gather_facts
 from cacherl_jax.rewards.honesty import DECISIVE, admission_judges, hacking_flags
 from cacherl_jax.rewards.hybrid import hybrid_reward, weights_at
@@ -145,7 +146,9 @@ class RolloutCache:
     def _approved(self, store, step):
         """What a person let in since the last step: doubtful records, and corrected episodes."""
         run = self.folder.parent
-        settled = self.door.settle(decisions(run)) if (run / DECISIONS).exists() else []
+        # A person may decide at any moment, so the first of several processes looks for all.
+        decided = told(lambda: decisions(run) if (run / DECISIONS).exists() else {})
+        settled = self.door.settle(decided)
         records = [verdict.record for verdict in settled if verdict.record]
         records += self._corrections(run / 'corrections')
         self.pending += records
@@ -156,7 +159,7 @@ class RolloutCache:
 
     def _corrections(self, folder: pathlib.Path) -> list[Record]:
         """Those not seen before; one that is longer than the context is left out and counted."""
-        known = record.read(folder) if folder.exists() else []
+        known = record.read_together(folder)
         new = [one for one in known if one.identity not in self.door.seen]
         self.door.seen |= {one.identity for one in new}
         room = self.config.decode.context_tokens
@@ -173,21 +176,26 @@ class RolloutCache:
     def save(self) -> dict[str, Any]:
         """Write what was admitted since the last checkpoint; returns what that must hold."""
         if self.pending:
-            record.append(self.folder, self.pending)
+            if is_first():
+                record.append(self.folder, self.pending)
             self.segments += 1
             self.pending = []
+        if is_first():
+            self._write_quarantine()
+        return {'segments': self.segments, 'door': self.door.state()}
+
+    def _write_quarantine(self) -> None:
         waiting = self.folder.with_name('quarantine')
         shutil.rmtree(waiting, ignore_errors=True)
         if self.door.waiting:
             record.append(waiting, list(self.door.waiting.values()))
-        return {'segments': self.segments, 'door': self.door.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Back to the checkpoint: segments written after it are dropped."""
         self.segments = state['segments']
-        for number, segment in enumerate(sorted(self.folder.glob('[0-9]*'))):
-            if number >= self.segments:
-                shutil.rmtree(segment)
+        written = sorted(self.folder.glob('[0-9]*')) if is_first() else []
+        for segment in written[self.segments :]:
+            shutil.rmtree(segment)
         quarantine = self.folder.with_name('quarantine')
         waiting = record.read(quarantine) if quarantine.exists() else []
         self.door.restore(state['door'], {r.identity: r for r in waiting})

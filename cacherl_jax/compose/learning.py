@@ -14,6 +14,7 @@ from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params
+from cacherl_jax.processes import told
 from cacherl_jax.rewards.honesty import hacking_flags
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.terminal import progress
@@ -101,7 +102,7 @@ def own_lessons(
             tell=lambda accepted: advance(accepted=accepted),
         )  # fmt: skip
     print(found.report())
-    return found, live.live_calls
+    return found, told(lambda: live.live_calls)
 
 
 def learned_params(
@@ -119,10 +120,10 @@ def learned_params(
     root = keys.root(config.seed)
     with progress('supervised start', steps) as advance:
 
-        def told(metrics):
+        def shown(metrics):
             advance(loss=metrics['loss/supervised'])
             tell(metrics)
 
         learner = update.init(tuning.init(root))
-        learner = learn(learner, update, lessons.rows, lessons.lengths, settings, root, told)
+        learner = learn(learner, update, lessons.rows, lessons.lengths, settings, root, shown)
     return tuning.merged(learner.params)

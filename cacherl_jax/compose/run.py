@@ -42,6 +42,7 @@ from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.evaluate.report import render_report
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
+from cacherl_jax.processes import any_says, is_first, told
 from cacherl_jax.rewards.metrics import reward_metrics
 from cacherl_jax.rollout_cache.curriculum import Standing, observe
 from cacherl_jax.run.checkpoint import make_checkpoints
@@ -51,7 +52,7 @@ from cacherl_jax.run.metrics import make_metrics, written_numbers
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, write_result
 from cacherl_jax.run.stop import leave_if
-from cacherl_jax.tool_cache.cache import make_tool_cache
+from cacherl_jax.tool_cache.together import open_tool_cache
 
 SHOWN_STEPS = 5  # every so many steps the first group's episodes are kept for the report
 
@@ -60,7 +61,8 @@ class Run:
     """The functions and the starting state of one training loop."""
 
     def __init__(self, config: RunConfig, agent: Agent, stop: Callable[[], bool]):
-        self.config, self.agent, self.stop = config, agent, stop
+        self.config, self.agent = config, agent
+        self.stop = lambda: any_says(stop())  # a signal comes to each process at a time of its own
         self.folder = config.run_dir
         self.root = keys.root(config.seed)
         self.source = training_source(config)
@@ -122,7 +124,7 @@ class Run:
         self.calls_before = self.totals.live_tool_calls
         self.clock = Clock(self.totals.seconds)
         self._open_lines(step)
-        past = written_numbers(self.folder, 'rewards/judged', HISTORY_STEPS)
+        past = told(lambda: written_numbers(self.folder, 'rewards/judged', HISTORY_STEPS))
         self.watchdog.restore(records['watch'], past)
         if not step:
             self.metrics.write(0, flat_metrics(self.supervised, 'supervised'))
@@ -133,7 +135,7 @@ class Run:
         write_atomically(
             self.folder / 'config.json', json.dumps(plain(self.config), indent=2) + '\n'
         )
-        for kept in ('rollout_cache', 'quarantine'):
+        for kept in ('rollout_cache', 'quarantine') if is_first() else ():
             shutil.rmtree(self.folder / kept, ignore_errors=True)
         start = start_of(self.agent, self.lessons, self.config, self.stop)
         self.totals.collection_calls = start.learning_calls + start.filling_calls
@@ -158,7 +160,7 @@ class Run:
     def _open_tool_cache(self):
         path = self.folder / 'tool_cache.sqlite'
         with refused():
-            self.tool_cache = make_tool_cache(path, self.config.tool_cache, self.config.execute)
+            self.tool_cache = open_tool_cache(path, self.config.tool_cache, self.config.execute)
         self._rollout = rollout_of(
             self.agent, self.config, self.tool_cache.open_session, rows=self.config.rows
         )
@@ -286,7 +288,8 @@ class Run:
             self.folder / 'result.json', suites=suites, rl=rl,
             seconds=self.clock.seconds(), seed=config.seed, config=config,
         )  # fmt: skip
-        write_atomically(self.folder / 'report.html', render_report(self.folder))
-        print_results(suites, rl, self.clock.seconds(), self.folder)
+        if is_first():
+            write_atomically(self.folder / 'report.html', render_report(self.folder))
+            print_results(suites, rl, self.clock.seconds(), self.folder)
         self.metrics.close()
         self.tool_cache.close()

@@ -21,15 +21,16 @@ from cacherl_jax.compose.learning import Lessons, lessons_of
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.policy.shape import Params
+from cacherl_jax.processes import is_first, told
 from cacherl_jax.rewards.facts import gather_facts
 from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows
 from cacherl_jax.supervised.lessons import imported_arrays, with_thinking
 from cacherl_jax.tasks.listed import read_task_list
 from cacherl_jax.tasks.suites import process_accuracy
 from cacherl_jax.tasks.task import Episode, Task
-from cacherl_jax.tool_cache.cache import make_tool_cache
 from cacherl_jax.tool_cache.settings import ToolCacheSettings
 from cacherl_jax.tool_cache.thinning import ThinSettings, thin_file
+from cacherl_jax.tool_cache.together import open_tool_cache
 from cacherl_jax.tools.execute import live_sessions
 from cacherl_jax.trajectory import Trajectory
 
@@ -70,9 +71,9 @@ def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathl
 
     Returns the number of live tool calls this took.
     """
-    for part in ('', '-wal', '-shm'):
+    for part in ('', '-wal', '-shm') if is_first() else ():
         path.with_name(path.name + part).unlink(missing_ok=True)
-    cache = make_tool_cache(path, filling(config.tool_cache), config.execute)
+    cache = open_tool_cache(path, filling(config.tool_cache), config.execute)
     tasks = tasks_of(config, 'train', config.curriculum.tasks)
     live = live_sessions(config.execute)
     if config.collection.demonstrations:
@@ -85,9 +86,9 @@ def fill_tool_cache(agent: Agent, params: Params, config: RunConfig, path: pathl
         )  # fmt: skip
         rollout(params, tasks, 0)
         cache.commit()
-    calls = live.live_calls + cache.live_calls
+    calls = told(lambda: live.live_calls) + cache.live_calls
     cache.close()
-    if config.collection.thin != ThinSettings():
+    if config.collection.thin != ThinSettings() and is_first():
         tools = {tool.identity: tool for task in tasks for tool in task.tools}
         thin_file(path, tools, config.collection.thin, config.tool_cache.tiers.fuzzy_threshold)
     return calls

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from cacherl_jax.compose.agent import Agent, tasks_of
 from cacherl_jax.compose.contents import file_hash
@@ -24,6 +24,7 @@ from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.grpo.loss import LossSettings
 from cacherl_jax.policy.shape import Params
+from cacherl_jax.processes import is_first, told
 from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
 from cacherl_jax.rollout_cache.mix import MixSettings
@@ -94,7 +95,8 @@ def start_of(agent: Agent, lessons: Lessons, config: RunConfig, stop: Callable[[
         kept = make_checkpoints(place, start_config(config))
         if kept.latest() is None:
             made = _make(agent, lessons, config, place / TOOL_CACHE, stop)
-            write_samples(place / SAMPLES, made.samples)
+            if is_first():
+                write_samples(place / SAMPLES, made.samples)
             apart = ('params', 'samples')
             records = {
                 name: plain(value) for name, value in vars(made).items() if name not in apart
@@ -148,14 +150,14 @@ def _make(
 ) -> Start:
     """Learn, fill the tool cache at `path`, evaluate; a stop that was asked for keeps nothing."""
     settings, steps = start_config(config), iter(range(1_000_000))
-    told = make_metrics(config.run_dir / 'supervised')
+    written = make_metrics(config.run_dir / 'supervised')
 
     def tell(metrics):
-        told.write(next(steps), metrics)
+        written.write(next(steps), metrics)
         leave_if(stop(), NOTHING_SAVED)
 
     learned = supervised_stages(agent, lessons, settings, tell)
-    told.close()
+    written.close()
     params = learned.params
     calls = fill_tool_cache(agent, params, settings, path) if path else 0
     leave_if(stop(), NOTHING_SAVED)
@@ -171,7 +173,9 @@ def _make(
 
 
 def copy_tool_cache(source: pathlib.Path, target: pathlib.Path) -> None:
-    """A closed cache in place of whatever lay at the target."""
+    """A closed cache in place of whatever lay at the target; the first of processes copies."""
+    if not is_first():
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     for part in ('-wal', '-shm'):
         target.with_name(target.name + part).unlink(missing_ok=True)
@@ -180,14 +184,22 @@ def copy_tool_cache(source: pathlib.Path, target: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _alone(path: pathlib.Path, stop: Callable[[], bool]) -> Iterator[None]:
-    """Holds a lock that ends with the process; waits for whoever holds it."""
+    """Holds a lock that ends with the process; waits for whoever holds it.
+
+    Of several processes the first one holds it for all.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open('w', encoding='utf-8') as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                leave_if(stop(), NOTHING_SAVED)
-                time.sleep(0.2)
+        while not told(lambda: _locked(file)):
+            leave_if(stop(), NOTHING_SAVED)
+            time.sleep(0.2)
         yield
+
+
+def _locked(file: IO) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

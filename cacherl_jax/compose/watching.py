@@ -14,7 +14,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from cacherl_jax.grpo.update import UpdateSettings
+from cacherl_jax.processes import is_first, several, told
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.stop import leave_if
 from cacherl_jax.run.watchdog import (
@@ -30,7 +33,12 @@ HISTORY_STEPS = 200  # how far back the watchdog looks
 
 
 def begin_again() -> None:
-    """Replace this process by the same command, with what was given to Python itself (-m, -X)."""
+    """Replace this process by the same command, with what was given to Python itself (-m, -X).
+
+    Several processes part first, each as whole as it came, and meet again.
+    """
+    if several():
+        jax.distributed.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -53,10 +61,12 @@ class Watchdog:
         self.decision = Decision(action='off')
         self.history: list[Mapping[str, float]] = []
         self._file = folder / 'watchdog' / 'rollbacks.json'
-        if new:
+        if new and is_first():
             shutil.rmtree(self._file.parent, ignore_errors=True)
-        told = json.loads(self._file.read_text()) if self._file.exists() else {'rollbacks': 0}
-        self.watch = Watch(rollbacks=told['rollbacks'])
+        self.watch = Watch(rollbacks=told(self._rollbacks))
+
+    def _rollbacks(self) -> int:
+        return json.loads(self._file.read_text())['rollbacks'] if self._file.exists() else 0
 
     def restore(self, state: Mapping[str, Any], history: Sequence[Mapping[str, float]]) -> None:
         """Back to a checkpoint; roll-backs made since count all the same."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from cacherl_jax.mesh import whole_beside
 from cacherl_jax.policy.hugging_face import read_json
 from cacherl_jax.policy.shape import Params
 from cacherl_jax.policy.transformer import Adapted
@@ -51,7 +52,10 @@ class LoraSettings:
 
 
 def init_adapter(params: Params, settings: LoraSettings, key: jax.Array) -> Adapter:
-    """An adapter that changes nothing yet: A is uniform in +-1/sqrt(inputs), B is 0; f32."""
+    """An adapter that changes nothing yet: A is uniform in +-1/sqrt(inputs), B is 0; f32.
+
+    It is small, so every device of the parameters has all of it.
+    """
     if not settings.rank:
         raise ValueError('rank 0 has no adapter; give a rank of 1 or more')
 
@@ -67,7 +71,7 @@ def init_adapter(params: Params, settings: LoraSettings, key: jax.Array) -> Adap
         keys = jax.random.split(jax.random.fold_in(key, number), len(settings.targets))
         pairs = zip(settings.targets, keys, strict=True)
         layers.append({name: matrix(name, layer[name], one) for name, one in pairs})
-    return {'layers': tuple(layers)}
+    return whole_beside({'layers': tuple(layers)}, params)
 
 
 def adapted(params: Params, adapter: Adapter, settings: LoraSettings) -> Params:
@@ -157,7 +161,7 @@ def load_adapter(folder: pathlib.Path, params: Params) -> tuple[Adapter, LoraSet
             }
     if stored:
         raise ValueError(f'{folder}: tensors for no matrix of this model: {sorted(stored)[:5]}')
-    return {'layers': tuple(layers)}, settings
+    return whole_beside({'layers': tuple(layers)}, params), settings
 
 
 def _read_settings(path: pathlib.Path) -> LoraSettings:

@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -161,29 +161,34 @@ def assemble(shape: Shape, leaves: Iterable[tuple[tuple[str | int, ...], Any]]) 
 
 
 def load_policy(
-    place: str | os.PathLike, dtype: jnp.dtype = jnp.float32
+    source: str | os.PathLike,
+    dtype: jnp.dtype = jnp.float32,
+    place: Callable[[Sequence, np.ndarray], jax.Array] = lambda path, array: jnp.asarray(array),
 ) -> tuple[Shape, Params, Generation]:
-    """The policy in a Hugging Face folder or a .gguf file, its weights as `dtype`."""
-    place = pathlib.Path(place)
-    if place.is_file() and place.suffix == '.gguf':
-        reader = gguf_file.open_gguf(place)
+    """The policy in a Hugging Face folder or a .gguf file, its weights as `dtype`.
+
+    `place(path, array)` puts one leaf where it is to live; one is read after the other.
+    """
+    source = pathlib.Path(source)
+    if source.is_file() and source.suffix == '.gguf':
+        reader = gguf_file.open_gguf(source)
         shape = gguf_file.shape_of_gguf(reader)
         tensors = gguf_file.read_gguf_tensors(reader, shape)
         generation = gguf_file.read_gguf_generation(reader)
         names = {entry.gguf: entry for entry in entries(shape)}
     else:
-        config = hugging_face.read_config(place)
-        shape = hugging_face.shape_of(config, str(place))
-        tensors = drop_copies(hugging_face.read_tensors(place), shape)
-        generation = hugging_face.read_generation(place, config)
+        config = hugging_face.read_config(source)
+        shape = hugging_face.shape_of(config, str(source))
+        tensors = drop_copies(hugging_face.read_tensors(source), shape)
+        generation = hugging_face.read_generation(source, config)
         names = {entry.hugging_face: entry for entry in entries(shape)}
     check_names(
         {name: entry.stored for name, entry in names.items()},
         {name: sizes for name, (sizes, _) in tensors.items()},
-        str(place),
+        str(source),
     )
     leaves = (
-        (entry.path, jnp.asarray(entry.ours(tensors[name][1]()), dtype))
+        (entry.path, place(entry.path, np.asarray(entry.ours(tensors[name][1]()), dtype)))
         for name, entry in names.items()
     )
     return shape, assemble(shape, leaves), generation

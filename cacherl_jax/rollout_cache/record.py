@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cacherl_jax.keys import name_number
+from cacherl_jax.processes import several, told
 from cacherl_jax.rollout_cache.buffer import Entries
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, Tier
@@ -146,6 +147,21 @@ def append(folder: pathlib.Path, records: Sequence[Record]) -> pathlib.Path:
 def read(folder: pathlib.Path) -> list[Record]:
     """Every record of every whole segment, in the order written."""
     return [record for segment in _segments(folder) for record in _read_segment(segment)]
+
+
+def read_together(folder: pathlib.Path) -> list[Record]:
+    """The same on every process, while another program may write; none where there is no folder.
+
+    Raises RuntimeError where a process does not see what the first one does.
+    """
+    if not several():
+        return read(folder) if folder.exists() else []
+    # The first one looks before all others, who then find at least as much.
+    names = told(lambda: [one.identity for one in read(folder)] if folder.exists() else [])
+    found = {one.identity: one for one in read(folder)} if names else {}
+    if missing := [name for name in names if name not in found]:
+        raise RuntimeError(f'{folder}: {len(missing)} records are seen by the first process only')
+    return [found[name] for name in names]
 
 
 def as_entries(records: Sequence[Record], context_tokens: int, terms: Sequence[str]) -> Entries:

@@ -2,25 +2,25 @@
 
 A checkpoint is written under a hidden name and renamed when complete, so the newest visible one is
 always whole.  Keys of jax.random are not stored: a run's randomness is addressed by seed and step.
-One process writes; a run on several hosts needs a folder that all of them see.
+Of several processes the first writes, and all read: they need one folder that all of them see.
 """
 
-import contextlib
 import json
-import logging
 import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
+from cacherl_jax.processes import is_first, several, told
+from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.refusal import Refusal
 from cacherl_jax.run.results import plain, settings_hash
+from cacherl_jax.run.stored import load_arrays, load_some, store_arrays
 
 RESERVE_BYTES = 16 * 2**20  # what a checkpoint writes beside its arrays, generously
 PREFIX = 'step-'
@@ -136,31 +136,6 @@ def _refuse_small_disk(folder: pathlib.Path, needed: int) -> None:
         raise OSError(f'{needed / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free')
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The library logs a failure of its threads with a traceback, then raises it: once will do."""
-    logger = logging.getLogger('absl')
-    former = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(former)
-
-
-def _store_arrays(place: pathlib.Path, arrays: dict[str, Any]) -> None:
-    if arrays:
-        with _quiet(), ocp.StandardCheckpointer() as writer:
-            writer.save(place, arrays)
-
-
-def _load_arrays(place: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
-    if not like:
-        return {}
-    with ocp.StandardCheckpointer() as reader:
-        return reader.restore(place, jax.tree.map(ocp.utils.to_shape_dtype_struct, like))
-
-
 def _write(folder: pathlib.Path, step: int, tree: Any, about: str) -> pathlib.Path:
     named = _named_leaves(tree)
     needed = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
@@ -168,7 +143,7 @@ def _write(folder: pathlib.Path, step: int, tree: Any, about: str) -> pathlib.Pa
     unfinished = folder / f'.unfinished-{PREFIX}{step:08d}'
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    _store_arrays(unfinished / 'arrays', _filled(named))
+    store_arrays(unfinished / 'arrays', _filled(named))
     with (unfinished / 'about.json').open('w', encoding='utf-8') as file:
         file.write(about)
         file.flush()
@@ -188,6 +163,12 @@ def _remove(path: pathlib.Path) -> None:
         shutil.rmtree(hidden)
 
 
+def _remove_leftovers(folder: pathlib.Path) -> None:
+    """What a kill left of a checkpoint that was written or removed."""
+    for leftover in [*folder.glob('.unfinished-*'), *folder.glob('.removed-*')]:
+        shutil.rmtree(leftover)
+
+
 def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
     place = _place(folder, step)
     about = _about(folder, step)
@@ -198,7 +179,7 @@ def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
             f'the arrays of {place} are not those of this program:\n  ' + '\n  '.join(lines),
             remedy='use the version of the program that wrote it, or another run folder',
         )
-    found = _load_arrays(place / 'arrays', _filled(named))
+    found = load_arrays(place / 'arrays', _filled(named))
     leaves = [found.get(name, empty) for name, empty in named.items()]
     return Restored(
         step, jax.tree.unflatten(jax.tree.structure(template), leaves), about['records']
@@ -219,14 +200,7 @@ def restore_part(folder: str | os.PathLike, name: str, template: Any) -> Any:
     part = {leaf: shape for leaf, shape in stored.items() if leaf.split('/')[0] == name}
     if lines := _differences(_shapes(named), part):
         raise Refusal(f'{name} in {place} has other arrays:\n  ' + '\n  '.join(lines))
-    like = jax.tree.map(ocp.utils.to_shape_dtype_struct, named)
-    wanted = ocp.args.PyTreeRestore(
-        item=like,
-        restore_args=ocp.checkpoint_utils.construct_restore_args(like),
-        partial_restore=True,
-    )
-    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-        found = reader.restore(place / 'arrays', args=wanted)
+    found = load_some(place / 'arrays', named)
     return jax.tree.unflatten(jax.tree.structure(template), [found[leaf] for leaf in named])
 
 
@@ -251,13 +225,19 @@ def make_checkpoints(
         stored = _about(folder, steps[-1])
         _refuse_other_settings(folder, settings, stored)
         _refuse_other_contents(folder, contents, stored)
-    for leftover in [*folder.glob('.unfinished-*'), *folder.glob('.removed-*')]:
-        shutil.rmtree(leftover)
+    if is_first():
+        _remove_leftovers(folder)
 
     def latest():
-        return max(_steps(folder), default=None)
+        return told(lambda: max(_steps(folder), default=None))
 
     def save(step, tree, records):
+        if not several():
+            return write(step, tree, records)
+        tree = fetch(tree)  # asked of all, before the first one writes
+        return pathlib.Path(told(lambda: str(write(step, tree, records))))
+
+    def write(step, tree, records):
         about = json.dumps(
             {
                 'step': step,
@@ -268,7 +248,7 @@ def make_checkpoints(
                 'records': records,
             }
         )
-        former = latest()
+        former = max(_steps(folder), default=None)
         try:
             written = _write(folder, step, tree, about)
         except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorboardX
 
-from cacherl_jax.processes import is_first
+from cacherl_jax.processes import is_first, told
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines
 
@@ -49,7 +49,9 @@ def make_metrics(folder: str | os.PathLike, restored_step: int = -1) -> Metrics:
     )  # fmt: skip
 
     def write(step, scalars):
-        numbers = {name: float(value) for name, value in fetch(dict(scalars)).items()}
+        fetched = fetch(dict(scalars))
+        # Some are of a process's own clock: the first one's count, so that all decide alike.
+        numbers = told(lambda: {name: float(value) for name, value in fetched.items()})
         # JSON has no NaN or infinity: null says that a number was not finite, as a gap does on the
         # board.
         finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}

@@ -1,4 +1,7 @@
-"""What a person sees while waiting and at the end: a progress bar, tables.  Keeps nothing."""
+"""What a person sees while waiting and at the end: a progress bar, tables.  Keeps nothing.
+
+Of several processes the first one speaks.
+"""
 
 import contextlib
 import time
@@ -8,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from cacherl_jax.processes import is_first
 
 LOG_LINE_SECONDS = 10.0  # a log file gets a line this often instead of a bar
 
@@ -24,7 +29,7 @@ def progress(
     label: str, total: int, done: int = 0, console: Console | None = None
 ) -> Iterator[Callable[..., None]]:
     """Yields `advance(**numbers)`, to be called once for each unit of work finished."""
-    console = console or Console(stderr=True)
+    console = console or Console(stderr=True, quiet=not is_first())
     if not console.is_terminal:
         yield _log_lines(label, total, done, console)
         return
@@ -73,4 +78,4 @@ def print_table(
         table.add_column(column, justify='right' if place else 'left')
     for row in rows:
         table.add_row(*(escape(_shown(cell)) for cell in row))
-    (console or Console()).print(table)
+    (console or Console(quiet=not is_first())).print(table)

@@ -21,7 +21,12 @@ class Elsewhere:
 
 def opened_on_first(open_session: Callable) -> Callable:
     """The same function where tools are asked; on other processes one that opens nothing."""
-    return open_session if is_first() else lambda *_: Elsewhere()
+    return open_session if is_first() else opened_nowhere
+
+
+def opened_nowhere(*_) -> Elsewhere:
+    """Opens nothing."""
+    return Elsewhere()
 
 
 def asked_once(ask: Callable[[], Answers]) -> Answers:
