@@ -30,7 +30,14 @@ from cacherl_jax.bench.workloads import (
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.timing import Span, Timing
-from experiments import bench_decode, bench_gpu, bench_memory, bench_rollout, bench_update
+from experiments import (
+    bench_decode,
+    bench_devices,
+    bench_gpu,
+    bench_memory,
+    bench_rollout,
+    bench_update,
+)
 
 FIELDS = {'workload', 'model', 'ours_tokens_per_second', 'peers', 'roofline_share'}
 FIELDS |= {'compile_seconds'}
@@ -70,9 +77,9 @@ def written(path):
 
 def test_an_update_is_measured_and_written(monkeypatch, capsys, tmp_path):
     file = tmp_path / 'w1.json'
-    words = ('--model', 'tiny', '--repetitions', '1', '--json', str(file))
+    words = ('--model', 'tiny', '--repetitions', '1', '--groups', '1', '2', '--json', str(file))
     printed = command(monkeypatch, capsys, bench_update, *words)
-    assert 'W1 on model tiny' in printed and '1 calls' in printed
+    assert 'W1 on model tiny' in printed and '1 calls' in printed and 'more tokens' in printed
     assert written(file)['workload'] == 'W1'
 
 
@@ -122,6 +129,9 @@ def test_no_array_of_an_update_is_as_large_as_its_logits(monkeypatch, capsys, tm
         (BenchSettings, {'model': 'XL'}, 'model must be one of'),
         (BenchSettings, {'dtype': 'int8'}, 'dtype must be one of'),
         (BenchSettings, {'repetitions': 0}, 'repetitions must be 1'),
+        (bench_update.UpdateBench, {'groups': (1, 0)}, 'groups must be 1'),
+        (bench_devices.DevicesBench, {'layouts': ((8, 1, 2),)}, 'layouts must be of 8 devices'),
+        (bench_devices.DevicesBench, {'processes': 1}, 'processes must be 0'),
         (bench_rollout.RolloutBench, {'turns': (1, 0)}, 'turns must be 1'),
         (bench_decode.DecodeBench, {'rows': ()}, 'rows, prompt_tokens and new_tokens'),
         (bench_memory.MemoryBench, {'vocab': 0}, 'vocab, rows and row_tokens'),

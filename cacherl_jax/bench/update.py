@@ -1,7 +1,8 @@
 """W1 through the public update: reference log-probabilities, gradient, clipping, AdamW."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ from cacherl_jax.grpo.update import UpdateSettings, make_update, raise_if_refuse
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.run.fetch import fetch
-from cacherl_jax.run.timing import peak_bytes
+from cacherl_jax.run.timing import counting_programs, peak_bytes, timed
 from cacherl_jax.trajectory import Trajectory
 
 # A mean over each row's tokens, then over rows; the reference at 0.04: what peers run as "grpo".
@@ -143,3 +144,22 @@ def measure_update(settings: BenchSettings) -> Measured:
         peak_bytes=peak,
         peers=outcomes,
     )
+
+
+GROWTH_COLUMNS = ('rows', 'tokens', 'tokens/s', 'of the first', 'programs made')
+
+
+def growth(settings: BenchSettings, groups: Sequence[int]) -> list[list]:
+    """A row of the columns above for each number of groups in the batch."""
+    shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
+    params, scorer, rows, first = parameters(shape), make_scorer(shape, dtype), [], None
+    for count in groups:
+        more = dataclasses.replace(work, rows=count * work.group)
+        with counting_programs() as made:
+            step = make_step(shape, more, params, scorer)
+            timing = timed(step, settings.repetitions)
+        check(step(), more)
+        rate = more.tokens / timing.seconds
+        first = first or rate
+        rows.append([more.rows, more.tokens, rate, f'{rate / first:.0%}', len(made)])
+    return rows
