@@ -1,6 +1,7 @@
 """Do a run's rewards agree with people?  Pearson, Spearman, Kendall, with intervals over tasks.
 
-    ./launch.sh correlate runs/small --sheet scores.csv     # a sheet to fill in
+    ./launch.sh correlate runs/small --page scores.html     # to read, score and save scores.csv
+    ./launch.sh correlate runs/small --sheet scores.csv     # or a sheet to fill in
     ./launch.sh correlate runs/small --scores scores.csv    # the table
 
 An episode that several people scored, a line each, counts with their mean.
@@ -13,7 +14,12 @@ from typing import Any, Literal
 
 import tyro
 
-from cacherl_jax.evaluate.human import blank_sheet, human_agreement, read_sheet
+from cacherl_jax.evaluate.human import (
+    blank_sheet,
+    human_agreement,
+    read_sheet,
+    scoring_page,
+)
 from cacherl_jax.evaluate.record import MEASURES, content_hash, episode_lines, read_records
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
@@ -28,18 +34,21 @@ class CorrelateSettings:
     run: tyro.conf.Positional[pathlib.Path]  # a run folder, or a file of evaluate --episodes
     scores: pathlib.Path | None = None  # the sheet, filled in
     sheet: pathlib.Path | None = None  # where an empty sheet goes
+    page: pathlib.Path | None = None  # where a page to score on goes
     stage: str = ''  # train, supervised or final; not given: the one written last
-    reward: Literal['score', 'success'] = 'score'  # what is held against people's scores
+    # What is held against people's scores; `reward` is what training paid, so of stage train only.
+    reward: Literal['score', 'success', 'reward'] = 'score'
     json: pathlib.Path | None = None  # where the numbers go, with the settings they belong to
 
     def __post_init__(self):
-        if (self.scores is None) == (self.sheet is None):
+        if [self.scores, self.sheet, self.page].count(None) != 2:
             raise ValueError(
-                'give either --sheet FILE, to get a sheet to fill in, or --scores FILE, the one '
-                'that was filled in'
+                'give either --page FILE, to get a page to score on, or --sheet FILE, a sheet to '
+                'fill in, or --scores FILE, the one that was filled in'
             )
-        if self.sheet is not None and self.sheet.exists():
-            raise ValueError(f'{self.sheet} is there already; give another name for the sheet')
+        for new in (self.sheet, self.page):
+            if new is not None and new.exists():
+                raise ValueError(f'{new} is there already; give another name')
 
 
 def correlate(settings: CorrelateSettings) -> dict[str, Any]:
@@ -71,10 +80,11 @@ def table(suites: dict[str, Any]) -> tuple[list[str], list[list]]:
 def main() -> None:
     """The command."""
     settings = tyro.cli(CorrelateSettings, description=__doc__)
-    if settings.sheet is not None:
-        write_atomically(settings.sheet, blank_sheet(read_records(settings.run, settings.stage)))
-        print(settings.sheet)
-        return
+    for new, render in ((settings.sheet, blank_sheet), (settings.page, scoring_page)):
+        if new is not None:
+            write_atomically(new, render(read_records(settings.run, settings.stage)))
+            print(new)
+            return
     suites = correlate(settings)
     print_table(f'{settings.reward} of {settings.run} against people', *table(suites))
     if settings.json:

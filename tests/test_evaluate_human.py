@@ -1,18 +1,23 @@
 """People's scores: a sheet comes back as it was filled in, and known correlations are found."""
 
 import csv
+import html
 import io
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
 from evaluate_episodes import TRAINS, answer, episode, task
+from page_browser import CHROMIUM, drawn
 
-from cacherl_jax.evaluate.human import blank_sheet, read_sheet
-from cacherl_jax.evaluate.record import episode_record, read_records
+from cacherl_jax.evaluate.human import blank_sheet, read_sheet, scoring_page
+from cacherl_jax.evaluate.record import MEASURES, episode_record, read_records
 from cacherl_jax.run.files import make_lines
 from experiments import compare, correlate
+
+HOSTILE = '</script><img src=x onerror="document.title=1">,"quoted"\nline'
 
 
 def run_of(folder, rights, suite='trip', samples=1, stage='final'):
@@ -95,6 +100,57 @@ def test_the_command_finds_a_known_correlation(tmp_path, monkeypatch, capfd):
     assert pearson['coefficient'] == pytest.approx(np.corrcoef(rights, human)[0, 1])
     assert pearson['interval'][0] < 0.7 < pearson['interval'][1] < 1
     assert 'kendall' in capfd.readouterr().out and set(told['hashes']) == {'episodes', 'scores'}
+
+
+def test_what_training_paid_is_held_against_people_too(tmp_path):
+    append = make_lines(tmp_path / 'episodes.jsonl')
+    paid = [[0.1, 1.0], [0.2, 0.0], [0.0, 0.3]]
+    for number, rewards in enumerate(paid):
+        played = episode(TRAINS, answer('At noon.'), of=task(f'trip/train/1/{number:05d}'))
+        append(episode_record(played, step=0, stage='train', rewards=rewards))
+    records = read_records(tmp_path)
+    assert [MEASURES['reward'](record) for record in records] == pytest.approx([1.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match='were paid no reward'):
+        MEASURES['reward'](read_records(run_of(tmp_path / 'run', [[1]]))[0])
+
+
+def hostile_records(folder):
+    append = make_lines(folder / 'episodes.jsonl')
+    for number, said in enumerate((HOSTILE, '=1+1', 'At 15:40.')):
+        played = episode(TRAINS, answer(said), of=task(f'trip/test/1/{number:05d}'))
+        append(episode_record(played, step=9, stage='final', rewards=[0.5, 0.5]))
+    return read_records(folder)
+
+
+def test_the_page_to_score_on_tells_nothing_of_success(tmp_path):
+    records = hostile_records(tmp_path)
+    assert {record['success'] for record in records} == {True, False}
+    page = scoring_page(records)
+    told = json.loads(page.split('id="run">')[1].split('</script>')[0])
+    for name in ('success', 'score', 'failure', 'reward', 'advantage', 'terms', 'tokens'):
+        assert f'"{name}"' not in json.dumps(told)
+    assert '<img' not in page and len(told['episodes']) == 3
+
+
+SCORED = """<script>
+for (const key of ['3', '5', 'k', '1', 'j']) {
+  document.dispatchEvent(new KeyboardEvent('keydown', {key}));
+}
+document.title = JSON.stringify(sheet());
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
+def test_what_is_scored_on_the_page_is_read_back(tmp_path):
+    records = hostile_records(tmp_path)
+    dom, said = drawn(scoring_page(records).replace('</body>', SCORED), tmp_path)
+    sheet = json.loads(html.unescape(re.search('<title>(.*?)</title>', dom, re.DOTALL)[1]))
+    (tmp_path / 'scores.csv').write_text(sheet)
+    keys = [('trip/test/1/00000', 0, 9), ('trip/test/1/00001', 0, 9)]
+    assert read_sheet(tmp_path / 'scores.csv') == dict(zip(keys, (3.0, 1.0), strict=True))
+    row = list(csv.DictReader(io.StringIO(sheet)))[1]
+    assert row['answer'] == "'=1+1" and 'CONSOLE' not in said
+    assert '2 of 3 scored; this is number 3' in dom
 
 
 def test_scores_of_another_run_are_refused(tmp_path, monkeypatch, capfd):

@@ -3,13 +3,13 @@
 import dataclasses
 import html.parser
 import json
+import math
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 from evaluate_episodes import PRICE, TRAINS, answer, call, episode, result, task, turn
+from page_browser import CHROMIUM, drawn
 
 from cacherl_jax.evaluate.record import episode_record, row_tokens
 from cacherl_jax.evaluate.report import ReportSettings, render_report, run_record
@@ -27,7 +27,6 @@ TERMS = ('final', 'macro', 'micro', 'penalty')
 NUMBERS = {'success': 0.5, 'success_seen': None, 'turns': 3.0, 'calls': 2.0}
 MIX = {'exact': 0.25, 'fuzzy': 0.0, 'best_effort': 0.0, 'miss': 0.75}
 RL = {'steps': 7, 'episodes': 112, 'live_tool_calls': 30, 'tier_mix': MIX}
-CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 
 
 def hostile_run(folder, hostile=HOSTILE):
@@ -89,7 +88,6 @@ for (const key of 'jjk') document.dispatchEvent(new KeyboardEvent('keydown', {ke
 at('outcome').value = 'failed';
 at('outcome').dispatchEvent(new Event('change'));
 </script></body>"""
-QUIET = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-sync']
 
 
 # After each key: is one compared, and how many turns stand in each of the two places?
@@ -102,16 +100,6 @@ for (const key of ['c', 'j', 'j', 'k', 'Escape', 'c', 'c']) {
 }
 document.title = seen.join(' ');
 </script></body>"""
-
-
-def drawn(page, tmp_path):
-    """The page as a browser leaves it, and what the browser said."""
-    (tmp_path / 'page.html').write_text(page)
-    options = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-component-update', *QUIET]
-    options += [f'--user-data-dir={tmp_path / "browser"}', '--enable-logging=stderr', '--dump-dom']
-    address = (tmp_path / 'page.html').as_uri()
-    ran = subprocess.run([CHROMIUM, *options, address], capture_output=True, timeout=60)
-    return ran.stdout.decode(), ran.stderr.decode()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason='no chromium on this machine')
@@ -212,6 +200,22 @@ def test_what_never_changed_is_listed_and_not_drawn(tmp_path, most):
     record = run_record(tmp_path, ReportSettings(most_points=most))
     assert record['unchanged'] == {'one': 1, 'lost': None}
     assert list(record['series']) == ['once', 'two'] and len(record['tiers']['rows']) == 1
+
+
+def test_a_measure_under_two_names_is_drawn_once_and_told_by_both(tmp_path):
+    lines = [{'step': s, 'rewards/answer': s, 'rewards/final': s, 'loss/kl': s, 'policy/kl': 2 * s}
+             for s in range(5)]  # fmt: skip
+    lines[3] |= {'loss/kl': math.nan, 'policy/kl': math.nan}
+    write_metrics(tmp_path, lines)
+    found = run_record(tmp_path, ReportSettings())
+    assert found['twins'] == {'rewards/answer': ['rewards/final']}
+    assert set(found['series']) == {'rewards/answer', 'loss/kl', 'policy/kl'}
+
+
+def test_what_is_the_same_but_once_is_drawn_twice(tmp_path):
+    write_metrics(tmp_path, [{'step': s, 'a/x': s, 'a/y': s % 4} for s in range(5)])
+    found = run_record(tmp_path, ReportSettings())
+    assert not found['twins'] and set(found['series']) == {'a/x', 'a/y'}
 
 
 def test_refusals_of_each_step_add_up_to_the_count(tmp_path):

@@ -29,7 +29,7 @@ from cacherl_jax.rewards.hybrid import (
     weighted,
     weights_at,
 )
-from cacherl_jax.rewards.metrics import reward_metrics
+from cacherl_jax.rewards.metrics import reward_metrics, spreads
 from cacherl_jax.rewards.repeats import call_key
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.tasks.task import Termination
@@ -393,6 +393,19 @@ def test_metrics_are_flat_finite_scalars_that_leave_spoiled_rows_out():
     assert float(found['failure/tool_infrastructure']) == pytest.approx(1 / 3)
     assert float(found['tool_cache/tier_exact']) == 1.0
     assert float(found['failure/silent']) == pytest.approx(1 / 3)
+
+
+def test_the_spread_of_a_batch_has_the_mean_that_is_told_and_no_spoiled_row():
+    fine = [play(ask(find()), say()), play(say(' '), ending=Termination.MAX_TURNS)]
+    rows = gather_facts([*fine, play(ask(find()), ending=Termination.TOOL_INFRASTRUCTURE)], SIZES)
+    rewards = hybrid_reward(rows, WEIGHTS, HybridSettings())
+    found = spreads(rewards, rows)
+    assert {name: np.isfinite(each).tolist() for name, each in found.items()} == dict.fromkeys(
+        found, [True, True, False]
+    )
+    told = reward_metrics(rewards, rows)['rewards/total']
+    assert float(jnp.nanmean(found['rewards/total'])) == pytest.approx(float(told), abs=1e-6)
+    assert float(jnp.nanmean(found['episodes/turns'])) == 1.5
 
 
 @given(st.permutations(['a', 'b', 'c']))

@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 
 import jax.numpy as jnp
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cacherl_jax.run.files import make_lines, write_atomically
-from cacherl_jax.run.metrics import make_metrics, written_numbers
+from cacherl_jax.run.metrics import CHARTS, STORY, make_metrics, written_numbers
 
 
 def written(folder, steps, restored_step=-1):
@@ -47,6 +48,46 @@ def test_tensorboard_shows_the_same_numbers(tmp_path):
     events = EventAccumulator(str(tmp_path / 'tensorboard')).Reload().Scalars('rewards/total')
     assert [event.step for event in events] == list(range(7))
     assert [event.value for event in events] == pytest.approx([step / 3 for step in range(7)])
+
+
+def board_of(folder):
+    return EventAccumulator(str(folder / 'tensorboard')).Reload()
+
+
+def test_the_first_group_of_the_board_is_the_story(tmp_path):
+    written(tmp_path, range(5))
+    board = board_of(tmp_path)
+    names = sorted(board.Tags()['scalars'])
+    assert names[0] == STORY['rewards/total'] and names[0] < min(
+        n for n in names if n not in STORY.values()
+    )
+    story, plain = ([(e.step, e.value) for e in board.Scalars(name)]
+                    for name in (STORY['rewards/total'], 'rewards/total'))  # fmt: skip
+    assert story == plain and 'custom_scalars__config__' in board.Tags()['tensors']
+
+
+def test_every_chart_of_the_board_has_curves_to_show():
+    told = ['rewards/solved', 'rewards/weighted_final', 'tool_cache/exact_fraction', 'loss/kl']
+    told += ['rollout_cache/refused/flag', 'policy/kl', 'policy/clip_fraction', 'failure/silent']
+    for charts in CHARTS.values():
+        for _, patterns in charts.values():
+            assert any(re.match(pattern, name) for pattern in patterns for name in told)
+
+
+def test_spreads_and_texts_are_on_the_board_and_a_row_not_counted_is_not(tmp_path):
+    metrics = make_metrics(tmp_path)
+    metrics.spread(
+        2, {'rewards/total': jnp.array([0.5, jnp.nan, 1.5]), 'none': jnp.array([jnp.nan])}
+    )
+    metrics.say(2, {'episode': '<b>said</b>\nand answered'})
+    metrics.close()
+    board = board_of(tmp_path)
+    (event,) = board.Histograms('rewards/total')
+    found = event.histogram_value
+    assert (event.step, found.num, found.min, found.max) == (2, 2, 0.5, 1.5)
+    assert board.Tags()['histograms'] == ['rewards/total']
+    (text,) = board.Tensors('episode/text_summary')
+    assert text.tensor_proto.string_val[0] == b'    <b>said</b>\n    and answered'
 
 
 def test_a_file_is_whole_or_former(tmp_path):

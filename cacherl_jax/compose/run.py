@@ -38,12 +38,12 @@ from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.compose.watching import HISTORY_STEPS, Watchdog
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.metrics import flat_metrics
-from cacherl_jax.evaluate.record import episode_record
+from cacherl_jax.evaluate.record import episode_record, spoken
 from cacherl_jax.evaluate.report import render_report
 from cacherl_jax.grpo.update import make_update
 from cacherl_jax.mesh import row_placement
 from cacherl_jax.processes import any_says, is_first, told
-from cacherl_jax.rewards.metrics import reward_metrics
+from cacherl_jax.rewards.metrics import reward_metrics, spreads
 from cacherl_jax.rollout_cache.curriculum import Standing, observe
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.fetch import fetch
@@ -167,6 +167,7 @@ class Run:
 
     def _open_lines(self, step):
         self.metrics = make_metrics(self.folder, step - 1)
+        self.metrics.say(step, {'settings': json.dumps(plain(self.config), indent=2)})
         self.show = make_lines(self.folder / 'episodes.jsonl', step - 1)
 
     # ---- in the loop
@@ -235,10 +236,13 @@ class Run:
         if not self.settings.loss.kl_weight:  # without a reference there is no divergence
             numbers = {name: x for name, x in numbers.items() if not name.endswith('/kl')}
         numbers = self.metrics.write(step, numbers)
+        self.metrics.spread(step, spreads(rewards, facts) | {'episodes/tokens': fresh.length})
         shown = list(shown_episodes(self.agent.chat, episodes, fresh, batch, rewards, step))
         self.watchdog.look(step, numbers, shown)
         for record in shown if step % SHOWN_STEPS == 0 else ():
             self.show(record)
+        if step % SHOWN_STEPS == 0 and shown:
+            self.metrics.say(step, {'episode': spoken(shown[0])})
         self.watchdog.act()  # before anyone raises over a broken step, and before it is kept
         return numbers
 

@@ -1,11 +1,14 @@
 """What people say of episodes: a sheet to fill in, read back, and held against a run's rewards.
 
-The sheet is CSV.  An episode is known by task, sample and step; several lines about one episode are
-several people's, and their mean counts.
+The sheet is CSV, filled in by hand or by a page that shows one episode after the other.  An episode
+is known by task, sample and step; several lines about one episode are several people's, and their
+mean counts.
 """
 
 import csv
+import hashlib
 import io
+import json
 import math
 import os
 import pathlib
@@ -13,12 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cacherl_jax.evaluate.html import page_with
 from cacherl_jax.evaluate.record import record_answer, record_key
 from cacherl_jax.evaluate.statistics import Agreement, correlations
 
 KNOWN_BY = ('task', 'sample', 'step')
 SCORE = 'human'
 TO_READ = ('request', 'answer')
+SHOWN = ('text', 'thinking', 'content', 'calls', 'results', 'ended', 'user')  # of a turn
 FORMULA = ('=', '+', '-', '@', '\t', '\r')  # what spreadsheets run when a cell begins with it
 
 Key = tuple[str, int, int]
@@ -38,13 +43,32 @@ def blank_sheet(records: Iterable[Mapping[str, Any]]) -> str:
     sheet = csv.writer(text, lineterminator='\n')
     sheet.writerow((*KNOWN_BY, SCORE, *TO_READ))
     for record in records:
-        asked = ' / '.join(
-            [m['content'] for m in record['messages'] if m['role'] == 'user']
-            + [turn['user'] for turn in record['turns'] if turn['user']]
-        )
-        said = (_cell(asked), _cell(record_answer(record)))
+        said = _to_read(record).values()
         sheet.writerow((*record_key(record), '', *said))
     return text.getvalue()
+
+
+def _to_read(record: Mapping[str, Any]) -> dict[str, str]:
+    asked = [m['content'] for m in record['messages'] if m['role'] == 'user']
+    asked += [turn['user'] for turn in record['turns'] if turn['user']]
+    told = (' / '.join(asked), record_answer(record))
+    return dict(zip(TO_READ, map(_cell, told), strict=True))
+
+
+def scoring_page(records: Sequence[Mapping[str, Any]]) -> str:
+    """An HTML page on which the episodes are read and scored, and which saves the sheet.
+
+    It knows nothing of success, score, rewards and failures.
+    """
+    episodes = [
+        dict(zip(KNOWN_BY, record_key(record), strict=True))
+        | _to_read(record)
+        | {'messages': record['messages']}
+        | {'turns': [{name: turn[name] for name in SHOWN} for turn in record['turns']]}
+        for record in records
+    ]
+    told = hashlib.sha256(json.dumps(episodes).encode()).hexdigest()[:16]
+    return page_with('scoring.html', {'hash': told, 'episodes': episodes})
 
 
 def read_sheet(path: str | os.PathLike) -> dict[Key, float]:

@@ -120,6 +120,18 @@ def episode_record(
     }
 
 
+def spoken(record: Mapping[str, Any]) -> str:
+    """A record as text to read: what was asked, said, called and answered, in order."""
+    lines = [f'{record["task"]}, {record["termination"]}, score {record["score"]:.2f}']
+    lines += [f'{message["role"]}: {message["content"]}' for message in record['messages']]
+    for turn in record['turns']:
+        lines += [f'assistant: {turn["text"]}']
+        lines += [f'{result["status"]}, {result["tier"]}: {result["text"]}'
+                  for result in turn['results']]  # fmt: skip
+        lines += [f'user: {turn["user"]}'] if turn['user'] else []
+    return '\n'.join(lines)
+
+
 def episode_lines(source: str | os.PathLike) -> pathlib.Path:
     """The file of records that `source`, a run's folder or the file itself, stands for."""
     path = pathlib.Path(source)
@@ -166,9 +178,18 @@ def record_answer(record: Mapping[str, Any]) -> str:
     return record['turns'][-1]['content'].strip() if answered else ''
 
 
+def _reward(record: Mapping[str, Any]) -> float:
+    if not all('reward' in turn for turn in record['turns']):
+        raise ValueError(
+            f'episodes of stage {record["stage"]!r} were paid no reward; those of stage train are'
+        )
+    return float(sum(turn['reward'] for turn in record['turns']))
+
+
 MEASURES: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
     'success': lambda record: float(record['success']),
     'score': lambda record: float(record['score']),
+    'reward': _reward,  # what training paid, over the turns
     'turns': lambda record: float(len(record['turns'])),
     'calls': lambda record: float(sum(len(turn['calls']) for turn in record['turns'])),
 }

@@ -6,15 +6,14 @@ cannot end its element, and the page inserts it as text; its policy forbids it t
 """
 
 import dataclasses
-import importlib.resources
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cacherl_jax.evaluate.failures import Failure, Kind, failure_table
+from cacherl_jax.evaluate.html import page_with
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.tools.tool import Tier
 
@@ -153,6 +152,24 @@ def _unchanged(series: Series) -> dict[str, Any]:
     return {name: series.pop(name)[0][1] for name in still}
 
 
+def _twins(series: Series) -> dict[str, list[str]]:
+    """Series that another one equals at every step, by that one's name, taken out of the others.
+
+    Some measures have a name for what they are and one for what they enter, such as an answer that
+    is the whole of the final reward.  Those of the rollout cache are drawn where they belong.
+    """
+    first: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    for name, points in list(series.items()):
+        if name.startswith('rollout_cache/') or len(points) < 2:
+            continue
+        like = first.setdefault(json.dumps(points), name)
+        if like != name:
+            found.setdefault(like, []).append(name)
+            del series[name]
+    return found
+
+
 def _tiers(series: Series, most: int) -> dict[str, Any]:
     """The tier shares of each step, taken out of the other series."""
     found: dict[int, dict[str, float]] = {}
@@ -222,6 +239,7 @@ def run_record(folder: str | os.PathLike, settings: ReportSettings) -> dict[str,
     refused = _refused(series, settings.most_points)
     tiers = _tiers(series, settings.most_points)
     unchanged = _unchanged(series)
+    twins = _twins(series)
     series = {name: _thin(points, settings.most_points) for name, points in series.items()}
     return {
         'name': folder.name,
@@ -232,6 +250,7 @@ def run_record(folder: str | os.PathLike, settings: ReportSettings) -> dict[str,
         'refused': refused,
         'tiers': tiers,
         'unchanged': unchanged,
+        'twins': twins,
         'series': series,
         'failures': _failures(episodes),
         'episodes': _shown_episodes(episodes, settings),
@@ -239,21 +258,6 @@ def run_record(folder: str | os.PathLike, settings: ReportSettings) -> dict[str,
     }
 
 
-def _script_json(value: Any) -> str:
-    """JSON that no HTML parser takes for markup; non-ASCII is escaped too."""
-    text = json.dumps(value, separators=(',', ':'))
-    return text.replace('<', '\\u003c').replace('>', '\\u003e').replace('&', '\\u0026')
-
-
 def render_report(folder: str | os.PathLike, settings: ReportSettings = ReportSettings()) -> str:
     """The page of the run in `folder`, as text."""
-    page = importlib.resources.files('cacherl_jax.evaluate') / 'page'
-    data = _script_json(run_record(folder, settings))
-
-    def part(match):
-        name = match[1]
-        return data if name == 'run' else (page / name).read_text(encoding='utf-8').strip()
-
-    # One pass over the template: what is inserted is not looked at again.
-    template = (page / 'page.html').read_text(encoding='utf-8')
-    return re.sub(r'<!-- insert ([\w.]+) -->', part, template)
+    return page_with('page.html', run_record(folder, settings))

@@ -34,6 +34,15 @@ def reward_metrics(rewards: Rewards, facts: Facts) -> dict[str, jax.Array]:
     return found | failure_shares(facts) | tier_shares(facts)
 
 
+@jax.jit
+def spreads(rewards: Rewards, facts: Facts) -> dict[str, jax.Array]:
+    """f32 [row], NaN where a row is not counted: what a mean would hide."""
+    chex.assert_equal_shape([rewards.total, rewards.counted, facts.turns])
+    found = {'rewards/total': rewards.total, 'rewards/final': rewards.terms['final']}
+    found |= {'episodes/turns': facts.turns}
+    return {name: jnp.where(rewards.counted, value, jnp.nan) for name, value in found.items()}
+
+
 def best_effort_premium(rewards: Rewards, facts: Facts) -> jax.Array:
     """E[F − R_answer | worst tier ≥ best effort] − E[F − R_answer | worst tier ≤ exact].
 

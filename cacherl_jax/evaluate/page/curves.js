@@ -39,6 +39,12 @@ function curve(name, points, bounds = {}) {
 const areaOf = (name) => name.includes('/') ? name.slice(0, name.indexOf('/')) : 'policy';
 const within = (name) => name.includes('/') ? name.slice(name.indexOf('/') + 1) : name;
 
+/** What a series is called, with the names of those that are the same at every step. */
+function called(name) {
+  const others = (run.twins[name] || []).map((other) => areaOf(other) === areaOf(name) ? within(other) : other.replace('/', ' '));
+  return [within(name), ...others].map(words).join(' = ');
+}
+
 /** The line about what never changed in an area; null where there is nothing to say. */
 function unchanged(area) {
   const still = Object.entries(run.unchanged).filter(([name]) => areaOf(name) === area);
@@ -62,7 +68,7 @@ function showMeasures() {
     // Shares of episodes and of calls: what is rare must look rare.
     const bounds = area === 'failure' ? {low: 0, high: Math.max(0, ...found.flatMap(([, points]) => points.map(([, value]) => value || 0)))} : {};
     at('measures').append(make('h3', {}, words(area), area === 'failure' ? make('span', {class: 'quiet aside'}, ' on one scale') : null));
-    if (found.length) at('measures').append(make('div', {class: 'charts'}, ...found.map(([name, points]) => curve(words(within(name)), points, bounds))));
+    if (found.length) at('measures').append(make('div', {class: 'charts'}, ...found.map(([name, points]) => curve(called(name), points, bounds))));
     const still = unchanged(area);
     if (still) at('measures').append(still);
   }
