@@ -144,6 +144,11 @@ class RunConfig:
                 'advantage.stratified compares cached rows with exact ones: admission.worst_tier '
                 f'must be {int(Tier.EXACT)} or less, got {int(self.admission.worst_tier)}'
             )
+        if self.admission.failures_fraction and self.mix.mode == 'supervised':
+            raise ValueError(
+                'failures are kept for contrast and never imitated: with mix.mode supervised '
+                f'admission.failures_fraction must be 0, got {self.admission.failures_fraction}'
+            )
         if self.text_rows < 0:
             raise ValueError(f'text_rows must be 0 or more, got {self.text_rows}')
         shares = self.mesh.data * self.mesh.fsdp

@@ -46,7 +46,7 @@ def train(config, run, advance):
         text, lengths = run.text(step)
         batch, lengths = with_text(batch, text), run.lengths(mixed) + lengths
         learner, learned = run.update(learner, batch, lengths)
-        store = run.admit(store, fresh, groups, episodes, rewards, step)
+        store = run.admit(store, fresh, episodes, rewards, step)
         standing = run.observe(standing, episodes, rewards)
         numbers = run.write(
             step, fresh, episodes, facts, rewards, batch, learned, store, draw, started

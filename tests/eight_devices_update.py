@@ -15,6 +15,7 @@ from cacherl_jax.mesh import MeshSettings, make_mesh, row_placement, shard_param
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.transformer import init_params
+from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.trajectory import Trajectory
 
 SHAPE = Shape(layers=2, embed=16, heads=4, kv_heads=2, head_dim=8, hidden=32, vocab=64)
@@ -43,14 +44,20 @@ def batch():
 
 
 @functools.cache
-def run(layout):
-    """Parameters, metrics and reference after two updates on a mesh of this layout."""
+def begun(layout):
+    """Parameters on a mesh of this layout, the update there, its cut and its placement."""
     data, fsdp, tensor = layout
     devices = jax.devices()[: data * fsdp * tensor]
     mesh = make_mesh(MeshSettings(data=data, fsdp=fsdp, tensor=tensor), devices)
     params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
     settings, place = UpdateSettings(micro_rows=8, widths=(16, TOKENS)), row_placement(mesh)
-    update = make_update(scored, optax.adam(1e-2), settings, place)
+    return params, make_update(scored, optax.adam(1e-2), settings, place), settings, place
+
+
+@functools.cache
+def run(layout):
+    """Parameters, metrics and reference after two updates on a mesh of this layout."""
+    params, update, settings, place = begun(layout)
     rows, length = batch()
     learner = update.init(params)
     for _ in range(2):
@@ -68,3 +75,23 @@ def test_two_updates_and_a_reference_agree_with_one_device(layout):
     moments = [leaf for leaf in jax.tree.leaves(learner.optimizer_state) if leaf.ndim > 1]
     split = [not leaf.sharding.is_fully_replicated for leaf in moments]
     assert any(split) == (layout[1:] != (1, 1))
+
+
+@pytest.mark.parametrize(('first', 'then'), [(1, 1), (0, 1), (1, 0)])
+def test_what_one_layout_saved_another_goes_on_with(tmp_path, first, then):
+    """The learner is laid out as the new mesh wants it, and ends where it would have ended."""
+    first, then = (LAYOUTS[place] if place else (1, 1, 1) for place in (first, then))
+    rows, length = batch()
+    params, update, *_ = begun(first)
+    learner, _ = update.update(update.init(params), rows, length)
+    make_checkpoints(tmp_path, {}).save(1, learner, {})
+    params, update, *_ = begun(then)
+    like = update.init(params)
+    restored = make_checkpoints(tmp_path, {}).restore(like).tree
+    for leaf, wanted in zip(jax.tree.leaves(restored), jax.tree.leaves(like), strict=True):
+        assert leaf.sharding == wanted.sharding
+    learner, _ = update.update(restored, rows, length)
+    ended = jax.device_get(learner.params)
+    whole = run((1, 1, 1))[0][0]
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(ended), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)

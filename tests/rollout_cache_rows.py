@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
+from cacherl_jax.rollout_cache.actions import ACTIONS
 from cacherl_jax.rollout_cache.buffer import Entries
 from cacherl_jax.rollout_cache.record import Source, record_episode
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
@@ -28,6 +29,7 @@ def entries(returns, **fields):
         'version': place * 0,
         'source': place * 0,
         'has_behaviour': jnp.ones(rows, bool),
+        'actions': jnp.full((rows, ACTIONS), -1, jnp.int32),
         'familiar': jnp.zeros(rows),
         'reuse': place * 0,
         'added': place * 0,

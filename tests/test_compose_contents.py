@@ -1,11 +1,14 @@
 """A run goes on with the files that it began with: their content, whatever their paths say."""
 
+import dataclasses
+
 import pytest
 
 from cacherl_jax.compose.agent import BASE, lasting
 from cacherl_jax.compose.contents import contents, file_hash, named_files
 from cacherl_jax.compose.run import Run
 from cacherl_jax.config import PRESETS
+from cacherl_jax.mesh import MeshSettings
 from cacherl_jax.run.checkpoint import make_checkpoints
 from cacherl_jax.run.refusal import Refusal
 from experiments.ablations.definition import with_fields
@@ -56,6 +59,16 @@ def test_a_file_that_is_gone_is_named(setting, file):
     file.unlink()
     with pytest.raises(Refusal, match='it is not there any more'):
         Run(config, None, lambda: False)
+
+
+def test_a_run_may_go_on_with_another_mesh_and_with_no_other_seed(tmp_path):
+    config = dataclasses.replace(PRESETS['small'], run_dir=tmp_path)
+    saved(config)
+    make_checkpoints(
+        tmp_path / 'checkpoints', lasting(dataclasses.replace(config, mesh=MeshSettings(data=8)))
+    )
+    with pytest.raises(Refusal, match='seed'):
+        make_checkpoints(tmp_path / 'checkpoints', lasting(dataclasses.replace(config, seed=9)))
 
 
 @pytest.mark.parametrize('setting', NAMING)

@@ -81,7 +81,7 @@ def fresh():
         tokens=nothing, length=jnp.full(2, CONTEXT), sampled=nothing > 0,
         logprob=jnp.zeros((2, CONTEXT)), turn=nothing,
     )  # fmt: skip
-    return rows, [task], episodes, rewards, [False, False]
+    return rows, episodes, rewards, [False, False]
 
 
 def admit(cache, store, step=0):
@@ -246,3 +246,38 @@ def test_samples_are_kept_with_the_checkpoint(tmp_path):
     later.restore(saved)
     refused = later.add_samples(store, Samples(episodes=[right()], arrays=[row_of(2)]))
     assert held(refused) == held(store)  # it is known already
+
+
+def missed(sample):
+    """A near miss: the way was right, the answer is wrong."""
+    task = make_task(goal('red', 'find'), score=lambda episode: 0.0)
+    return play(ask(find(), text='red'), say('It is blue.'), task=task, sample=sample)
+
+
+@pytest.mark.parametrize('share', [0.0, 0.4])
+def test_near_misses_are_kept_for_contrast_up_to_their_share(tmp_path, share):
+    admission = dataclasses.replace(config().admission, failures_fraction=share)
+    asked = dataclasses.replace(config(), admission=admission)
+    cache = RolloutCache(asked, chat(), tmp_path / 'rollout_cache', '')
+    episodes = [right(0), right(1), missed(2), missed(3)]
+    facts = gather_facts(episodes, FactSettings())
+    rewards = hybrid_reward(facts, weights_at(0, WeightSettings()), HybridSettings())
+    size = (4, CONTEXT)
+    rows = Trajectory(
+        tokens=jnp.arange(16).reshape(size), length=jnp.full(4, CONTEXT),
+        sampled=jnp.ones(size, bool), logprob=jnp.zeros(size), turn=jnp.zeros(size, int),
+    )  # fmt: skip
+    told = (rows, episodes, rewards, [True, True, False, False])
+    store = cache.admit(cache.empty_store(), *told, 0)
+    kept = [source for _, source in held(store)]
+    assert kept == [Source.SUCCESS] * 2 + [Source.FAILURE] * (share > 0)  # one of three, not two
+    failed = cache.metrics(store, None, 0)['rollout_cache/failure_fraction']
+    assert float(failed) == pytest.approx(1 / 3 if share else 0.0)
+    assert [one.source for one in cache.pending] == kept
+
+
+def test_failures_are_refused_where_everything_is_imitated():
+    admission = dataclasses.replace(config().admission, failures_fraction=0.1)
+    imitated = dataclasses.replace(config().mix, mode='supervised')
+    with pytest.raises(ValueError, match='never imitated'):
+        dataclasses.replace(config(), admission=admission, mix=imitated)

@@ -17,6 +17,7 @@ from cacherl_jax.rewards.honesty import (
     HonestySettings,
     admission_judges,
     hacking_flags,
+    near_miss,
     pasted,
     rests_on_evidence,
 )
@@ -245,6 +246,14 @@ def test_a_reward_model_has_a_voice_and_may_abstain(score, outcome):
     episode = expert(0, 1, 0)
     verdict = door.consider(record(episode), episode)
     assert verdict.outcome == outcome and (outcome == 'admitted' or 'model' in verdict.detail)
+
+
+def test_a_near_miss_went_the_right_way_to_a_wrong_answer():
+    missed, right = near_miss(HonestySettings(), FACTS), expert(0, 1, 0)
+    wrong = changed(right, *right.turns[:-1], answer='It is 12345.')
+    assert missed(wrong) and not missed(right)
+    assert not missed(changed(right, answer='It is 12345.'))  # it reached nothing
+    assert not missed(dataclasses.replace(wrong, turns=wrong.turns[:-1]))  # it answered nothing
 
 
 def test_a_wrong_answer_is_refused_and_a_half_right_one_waits():

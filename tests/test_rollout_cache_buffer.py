@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rollout_cache_rows import entries
 
+from cacherl_jax.rollout_cache.actions import ACTIONS
 from cacherl_jax.rollout_cache.buffer import (
     BufferSettings,
     acquaint,
@@ -86,6 +87,26 @@ def test_a_cost_decides_who_leaves(cost, fields, leaves):
         assert {2.0, 3.0, 4.0, 5.0} - set(held(store)) == {expected}
 
 
+def did(*ways):
+    """Actions of rows, each named by the numbers of what it did."""
+    rows = np.full((len(ways), ACTIONS), -1)
+    for row, way in zip(rows, ways, strict=True):
+        row[: len(way)] = way
+    return rows
+
+
+def test_another_way_to_do_the_same_task_is_not_crowded_out():
+    rows = entries([3, 4, 5], task=[4, 4, 4], actions=did([1, 2], [1, 2], [7, 8]))
+    buffer, store = filled(rows, crowding_cost=3.5)
+    # The best is alone in what it does; of two that are alike the worse one leaves.
+    store = buffer.add(store, entries([2], task=[9]), jnp.ones(1, bool), 0)
+    assert held(store) == [2, 4, 5]
+    half = entries([3, 4, 5], task=[4, 4, 4], actions=did([1, 2], [1, 3], [7, 8]))
+    buffer, store = filled(half, crowding_cost=2.4)  # a third alike: .8 is not enough to fall
+    store = buffer.add(store, entries([2], task=[9]), jnp.ones(1, bool), 0)
+    assert held(store) == [3, 4, 5]
+
+
 def test_use_is_counted_and_costs():
     buffer, store = filled([3, 4, 5], reuse_cost=2, reuse_limit=9)
     only = jnp.asarray(store.entries.episode_return == 5, jnp.float32)
@@ -146,9 +167,20 @@ def test_returns_are_those_of_the_weights_of_now():
 
 def test_what_the_policy_solves_by_itself_is_noted_for_its_task_alone():
     _, store = filled([1, 2, 3])
-    store = acquaint(store, jnp.array([1, 9]), jnp.array([0.75, 1.0]))
+    fresh = entries([0] * 5, task=[1, 1, 1, 1, 9])
+    store = acquaint(store, fresh, jnp.array([True, True, False, True, True]))
     by_task = dict(zip(store.entries.task.tolist(), store.entries.familiar.tolist(), strict=True))
     assert by_task == {0: 0, 1: 0.75, 2: 0}
+
+
+def test_what_the_policy_solves_in_another_way_is_not_familiar():
+    rows = entries([1, 2, 3], task=[4, 4, 4], actions=did([1, 2], [1, 3], [7, 8]))
+    _, store = filled(rows)
+    fresh = entries([0] * 4, task=[4] * 4, actions=did([1, 2], [1, 2], [7, 8], [9]))
+    store = acquaint(store, fresh, jnp.array([True, True, False, True]))
+    by_return = zip(store.entries.episode_return.tolist(), store.entries.familiar, strict=True)
+    familiar = [float(x) for _, x in sorted(by_return)]
+    np.testing.assert_allclose(familiar, [2 / 4, 2 / 3 / 4, 0.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

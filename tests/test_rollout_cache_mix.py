@@ -17,6 +17,7 @@ from cacherl_jax.rollout_cache.mix import (
     mix,
     refuse_without_behaviour,
 )
+from cacherl_jax.rollout_cache.record import Source
 from cacherl_jax.schedule import Schedule
 
 
@@ -55,6 +56,19 @@ def test_a_row_teaches_by_its_ratio_only_where_it_has_one(mode, kinds):
     # An example is imitated, not compared with: it moves no baseline.
     assert rows.counted.tolist() == [kind in (FRESH, CACHED) for kind in rows.kind.tolist()]
     assert rows.fresh.tolist() == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize('mode', ['by_record', 'supervised', 'behaviour'])
+def test_a_failure_is_compared_with_and_never_imitated(mode):
+    rows = entries([0.0, 1.0], task=[40, 40], source=[Source.FAILURE] * 2, has_behaviour=[1, 0])
+    draw = Draw(rows, jnp.ones(2, bool), jnp.arange(2))
+    fresh = entries([1.0])
+    kinds = mix(
+        fresh.trajectory, jnp.array([40]), fresh.episode_return, jnp.ones(1, bool), draw,
+        MixSettings(mode=mode),
+    ).kind  # fmt: skip
+    own = LEFT_OUT if mode == 'supervised' else CACHED
+    assert kinds.tolist() == [FRESH, own, LEFT_OUT]
 
 
 def test_no_draw_adds_no_row_and_changes_none():

@@ -3,6 +3,7 @@
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 from rollout_cache_rows import episode, record, task
@@ -105,4 +106,7 @@ def test_a_record_that_does_not_fit_is_refused():
 
 
 def test_no_records_are_no_rows():
-    assert as_entries([], 3, ('final',)).reward.shape == (0, 1)
+    none, some = as_entries([], 4, ('final',)), as_entries([record()], 4, ('final',))
+    assert none.reward.shape == (0, 1)
+    for one, other in zip(jax.tree.leaves(none), jax.tree.leaves(some), strict=True):
+        assert one.dtype == other.dtype and one.shape[1:] == other.shape[1:]

@@ -263,6 +263,9 @@ def tool_specifications(task: Task) -> list[dict[str, Any]]:
 
 
 def lasting(config: RunConfig) -> dict[str, Any]:
-    """The settings that a run may not change when it goes on."""
+    """The settings that a run may not change when it goes on.
+
+    It may go on with another mesh, whose numbers are the same but for rounding.
+    """
     settings = plain(config)
-    return {name: value for name, value in settings.items() if name not in LEEWAY}
+    return {name: value for name, value in settings.items() if name not in (*LEEWAY, 'mesh')}

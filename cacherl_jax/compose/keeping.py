@@ -19,12 +19,12 @@ import numpy as np
 
 from cacherl_jax import keys
 from cacherl_jax.compose.samples import BEFORE_RL
-from cacherl_jax.compose.step import TERMS, fresh_entries, task_success, term_weights
+from cacherl_jax.compose.step import TERMS, fresh_entries, term_weights
 from cacherl_jax.config import RunConfig
 from cacherl_jax.evaluate.record import episode_record, row_tokens
 from cacherl_jax.processes import is_first, told
 from cacherl_jax.rewards.facts import gather_facts
-from cacherl_jax.rewards.honesty import DECISIVE, admission_judges, hacking_flags
+from cacherl_jax.rewards.honesty import DECISIVE, admission_judges, hacking_flags, near_miss
 from cacherl_jax.rewards.hybrid import hybrid_reward, weights_at
 from cacherl_jax.rollout_cache import record
 from cacherl_jax.rollout_cache.admission import Door, Outcome
@@ -56,6 +56,7 @@ class RolloutCache:
             config.admission,
             admission_judges(config.honesty, config.facts),
             hacking_flags(config.honesty, config.facts),
+            instructive=near_miss(config.honesty, config.facts),
             decisive=DECISIVE,
         )
         self.known = {
@@ -125,11 +126,11 @@ class RolloutCache:
         key = keys.stream(root, 'cached rows', step)
         return self.buffer.sample(store, key, weight, step, wanted)
 
-    def admit(self, store, fresh, groups, episodes, rewards, solved, step):
+    def admit(self, store, fresh, episodes, rewards, solved, step):
         """Ask the door about every fresh episode; those admitted go to the store and to disk."""
         store = self._approved(store, step)
         rows, paid = fetch((fresh, rewards))
-        keep = np.zeros(len(episodes), bool)
+        keep, source = np.zeros(len(episodes), bool), np.zeros(len(episodes), np.int32)
         for row, episode in enumerate(episodes):
             arrays = _row(rows, row, int(rows.length[row]))
             made = self._record(episode, arrays, paid, row, step, Source.SUCCESS)
@@ -137,11 +138,12 @@ class RolloutCache:
                 continue
             verdict = self.door.consider(made, episode)
             if verdict.outcome is Outcome.ADMITTED:
-                keep[row] = True
+                keep[row], source[row] = True, int(verdict.record.source)
                 self.pending.append(verdict.record)
         entries = fresh_entries(fresh, episodes, rewards, step)
+        entries = entries.replace(source=jnp.asarray(source))
         store = self.buffer.add(store, entries, jnp.asarray(keep), step)
-        return self._acquaint(store, *task_success(groups, solved))
+        return self._acquaint(store, entries, jnp.asarray(solved))
 
     def _approved(self, store, step):
         """What a person let in since the last step: doubtful records, and corrected episodes."""
@@ -204,6 +206,7 @@ class RolloutCache:
         """Size, age and use of the store, what was drawn, and why episodes were refused."""
         filled, entries = store.filled, store.entries
         count = jnp.maximum(filled.sum(), 1)
+        failed = filled & (entries.source == Source.FAILURE)
         drawn = 0 if draw is None else draw.drawn.sum()
         return self.door.metrics() | {
             'rollout_cache/size': filled.sum(),
@@ -211,6 +214,7 @@ class RolloutCache:
             'rollout_cache/reuse': jnp.sum(entries.reuse, where=filled) / count,
             'rollout_cache/drawn': drawn,
             'rollout_cache/own_fraction': jnp.sum(filled & entries.has_behaviour) / count,
+            'rollout_cache/failure_fraction': jnp.sum(failed) / count,
         }
 
 

@@ -200,9 +200,9 @@ class Run:
 
     lengths = staticmethod(row_lengths)
 
-    def admit(self, store, fresh, groups, episodes, rewards, step):
+    def admit(self, store, fresh, episodes, rewards, step):
         solved = [episode.task.solved(episode) for episode in episodes]
-        return self.cache.admit(store, fresh, groups, episodes, rewards, solved, step)
+        return self.cache.admit(store, fresh, episodes, rewards, solved, step)
 
     def observe(self, standing, episodes, rewards):
         total, counted = fetch((rewards.total, rewards.counted))

@@ -110,6 +110,24 @@ def hacking_flags(
     }
 
 
+def near_miss(settings: HonestySettings, facts: FactSettings) -> Callable[[Episode], bool]:
+    """True of a failure that may teach by contrast: well played, a sub-goal reached, answer wrong.
+
+    What was cut off, or gave no answer, shows nothing but that.
+    """
+    look = _latest(facts)
+
+    def missed(episode):
+        score = judged(rule_judge, episode)
+        if not episode.answer or score is None or score >= settings.wrong_score:
+            return False
+        found = look(episode)
+        played = found.process[0][found.process_known[0]].mean() >= settings.process_score
+        return bool(played) and bool(found.reached[0].any())
+
+    return missed
+
+
 def evidence(episode: Episode, worst: Tier) -> list[str]:
     """The texts of results that went well and can be trusted."""
     results = [result for turn in episode.turns for result in turn.results]

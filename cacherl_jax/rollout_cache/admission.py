@@ -42,7 +42,7 @@ class AdmissionSettings:
 
     minimum_return: float = 0.5  # under the weights of its making
     worst_tier: Tier = Tier.EXACT  # least trusted answer it may rest on
-    failures_fraction: float = 0.1  # most of the admitted that may be instructive failures
+    failures_fraction: float = 0.0  # most of the admitted that may be instructive failures
     maximum_waiting: int = 1000  # records in the quarantine
 
     def __post_init__(self):

@@ -1,8 +1,8 @@
 """Finished episodes kept for later updates, on the device.  Rows in, rows out.
 
 The capacity is fixed.  When it is used up the entries of lowest value leave, and a new row worth
-less than all of them never enters.  Value falls with age, with use, with the number of better
-entries of the same task, and with how well the policy solves the task by itself.
+less than all of them never enters.  Value falls with age, with use, with likeness to better entries
+of the same task, and with how often the policy now solves the task by itself in the same way.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from cacherl_jax.rollout_cache.actions import likeness
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -29,7 +30,8 @@ class Entries:
     version: jax.Array  # i32 [row]  step of the policy that sampled it
     source: jax.Array  # i32 [row]  where it came from
     has_behaviour: jax.Array  # bool [row]  `trajectory.logprob` is the sampling policy's
-    familiar: jax.Array  # f32 [row]  share of fresh attempts at its task that succeed
+    actions: jax.Array  # i32 [row, action]  what it did, as numbers; see rollout_cache/actions.py
+    familiar: jax.Array  # f32 [row]  likeness of fresh attempts at its task; 0 of those that failed
     reuse: jax.Array  # i32 [row]  times drawn
     added: jax.Array  # i32 [row]  step it was added at
 
@@ -50,8 +52,8 @@ class BufferSettings:
     reuse_limit: int = 8  # draws of one entry
     age_cost: float = 0.005  # return an entry loses a step
     reuse_cost: float = 0.05  # return an entry loses a draw
-    crowding_cost: float = 0.05  # return an entry loses for each better one of its task
-    familiar_cost: float = 0.5  # return an entry loses when the policy always solves its task
+    crowding_cost: float = 0.05  # return an entry loses for each better one of its task like it
+    familiar_cost: float = 0.5  # return an entry loses when the policy always does it by itself
 
     def __post_init__(self):
         if self.capacity < 1:
@@ -128,7 +130,8 @@ def make_buffer(settings: BufferSettings, draws: int) -> Buffer:
 def entry_value(entries: Entries, alive, step, settings: BufferSettings):
     """return - age - reuse - familiarity - crowding, f32 [row], each at its cost.
 
-    Crowding counts the entries of its task that are worth more without it, or as much and newer.
+    Crowding sums the likeness to entries of its task that are worth more without it, or as much and
+    newer.
     """
     value = (
         entries.episode_return
@@ -139,7 +142,8 @@ def entry_value(entries: Entries, alive, step, settings: BufferSettings):
     rank = _rank(value, entries.added, alive)
     same = (entries.task[:, None] == entries.task[None, :]) & alive[None, :]
     better = same & (rank[None, :] < rank[:, None])
-    return value - settings.crowding_cost * better.sum(axis=1)
+    alike = jnp.where(better, likeness(entries.actions, entries.actions), 0.0)
+    return value - settings.crowding_cost * alike.sum(axis=1)
 
 
 def drawable(store: Store, step, settings: BufferSettings):
@@ -165,11 +169,15 @@ def rescore(store: Store, weight) -> Store:
     )
 
 
-def acquaint(store: Store, tasks, success) -> Store:
-    """Note how often fresh attempts at `tasks` (i32 [task]) succeed (f32 [task]) by now."""
-    chex.assert_equal_shape([tasks, success])
-    same = store.entries.task[:, None] == tasks[None, :]
-    rate = jnp.sum(success[None, :], where=same, axis=1) / jnp.maximum(same.sum(axis=1), 1)
+def acquaint(store: Store, fresh: Entries, solved) -> Store:
+    """Note how often fresh attempts (one a row) solve their tasks (bool [row]) as entries do.
+
+    An entry of a task that none of them is about keeps what was known of it.
+    """
+    chex.assert_equal_shape([fresh.task, solved])
+    same = store.entries.task[:, None] == fresh.task[None, :]
+    alike = likeness(store.entries.actions, fresh.actions) * solved
+    rate = jnp.sum(alike, where=same, axis=1) / jnp.maximum(same.sum(axis=1), 1)
     familiar = jnp.where(same.any(axis=1), rate, store.entries.familiar)
     return store.replace(entries=store.entries.replace(familiar=familiar))
 

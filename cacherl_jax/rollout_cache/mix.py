@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from cacherl_jax.rollout_cache.buffer import Draw
+from cacherl_jax.rollout_cache.record import Source
 from cacherl_jax.schedule import Schedule
 from cacherl_jax.trajectory import Trajectory
 
@@ -90,6 +91,9 @@ def mix(
     same = cached.task[:, None] == task[None, :]
     own = rows + jnp.argmax(cached.task[:, None] == cached.task[None, :], axis=1)
     kind = row_kind(cached.has_behaviour, draw.drawn, settings.mode)
+    # A failure is for contrast: it may be compared with, never imitated.
+    failed = (cached.source == Source.FAILURE) & (kind == SUPERVISED)
+    kind = jnp.where(failed, LEFT_OUT, kind)
     more = Mixed(
         trajectory=cached.trajectory,
         reward=cached.episode_return,

@@ -20,6 +20,7 @@ import numpy as np
 
 from cacherl_jax.keys import name_number
 from cacherl_jax.processes import several, told
+from cacherl_jax.rollout_cache.actions import ACTIONS, actions_of
 from cacherl_jax.rollout_cache.buffer import Entries
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, Tier
@@ -193,6 +194,7 @@ def as_entries(records: Sequence[Record], context_tokens: int, terms: Sequence[s
         version=_whole(record.version for record in records),
         source=_whole(record.source for record in records),
         has_behaviour=jnp.asarray([record.logprob is not None for record in records], bool),
+        actions=_whole(actions_of(r.turns) for r in records).reshape(len(records), ACTIONS),
         familiar=jnp.zeros(len(records)),
         reuse=jnp.zeros(len(records), jnp.int32),
         added=jnp.zeros(len(records), jnp.int32),
