@@ -41,10 +41,13 @@ def entries_of(
             continue
         tool = named[call.name]
         key = call_key(tool, call.arguments, state)
-        known = [*draws(key), *fresh.get(key, ())]
-        entry = _entry(key, result, provenance, task_id, known)
+        known, most = [*draws(key), *fresh.get(key, ())], settings.draws_of(tool.name)
+        # Where answers are drawn, one that came before is a draw like any other: how often an
+        # answer comes is what the draws are kept for.
+        again = most > 1 and len(known) < most
+        entry = _entry(key, result, provenance, task_id, [] if again else known, len(known))
         became = 'stored' if entry.draw == len(known) else 'known'
-        if entry.draw >= settings.draws_of(tool.name):
+        if entry.draw >= most:
             # Another answer to the same call: the first one stays, and is this task's gold as well.
             became, entry = 'differs', dataclasses.replace(known[0], gold=frozenset([task_id]))
         fresh.setdefault(key, []).append(entry)
@@ -75,11 +78,11 @@ def _refusal(call: Call | ParseError, result: Result, tools: Mapping[str, Tool])
 
 
 def _entry(
-    key: CallKey, result: Result, provenance: str, task_id: str, known: Sequence[Entry]
+    key: CallKey, result: Result, provenance: str, task_id: str, known: Sequence[Entry], new: int
 ) -> Entry:
-    """The entry for a result; a result that is known already keeps its draw."""
+    """The entry for a result; one that is known already keeps its draw, another has a new one."""
     same = (each.draw for each in known if _says(each.result) == _says(result))
-    draw = next(same, len(known))
+    draw = next(same, new)
     origin = provenance if result.provenance == 'live' else result.provenance
     kept = dataclasses.replace(result, provenance=origin)
     return make_entry(key, draw, kept, task=task_id, recorded=time.time(), gold=True)
