@@ -5,7 +5,7 @@ rain, a wet day: indoor."): words that the model which ships has read before, as
 read thoughts.  Without them the policy learns calls and answers alone, and is free to write what it
 likes; without thinking each of its turns opens with an empty thought as well, in what it learns and
 in what it plays.  Less data is a sixteenth of the short demonstrations, where the paper had a
-thirtieth of its own.
+thirtieth of its own.  The suites are those of thin_cache.py, for its reason.
 """
 
 import pathlib
@@ -20,12 +20,14 @@ PAPER = Ablation(
     question='What does each part of the method add?',
     baseline='full',
     shared={
+        'curriculum.suites': ('research', 'trip'),
         'supervised.rejection.samples': 2,
         'supervised.rejection.tasks_at_once': 32,
         'hybrid.tier_aware': 'worst',
         **THIN,
     },
-    short=short(steps=6),
+    # 45 runs from 20 starts: a group less here is ten minutes less.
+    short=short(steps=6) | {'groups': 4, 'evaluation.unseen': 8},
     rows={
         'full': {},
         'no reasoning traces': {'supervised.thinking': 'silent'},
