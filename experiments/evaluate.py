@@ -22,17 +22,31 @@ from typing import Any, Literal
 import tyro
 
 from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings
-from cacherl_jax.compose.agent import load_agent, refused, rollout_of, tasks_of
+from cacherl_jax.compose.agent import (
+    Agent,
+    load_agent,
+    model_source,
+    refused,
+    rollout_of,
+    tasks_of,
+)
 from cacherl_jax.compose.command import saved_config
+from cacherl_jax.compose.halfway import halfway_params
+from cacherl_jax.compose.start import model_hash
 from cacherl_jax.config import PRESETS, RunConfig
 from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
+from cacherl_jax.evaluate.cost import cost_of, tasks_hash
 from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
+from cacherl_jax.evaluate.process import expert_accuracy
 from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.shape import Params
+from cacherl_jax.run.ending import reached
+from cacherl_jax.run.evaluation import write_evaluation
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal, refusing
-from cacherl_jax.run.results import plain, settings_hash, versions
+from cacherl_jax.run.results import settings_hash
 from cacherl_jax.run.terminal import print_table, progress
 from cacherl_jax.tasks.bfcl import BfclSettings
 from cacherl_jax.tasks.suites import process_accuracy
@@ -67,6 +81,7 @@ class EvaluateSettings:
     endpoint_tokens: int = 1024  # of a message
     endpoint_seconds: float = 300.0  # for a message with all its retries
     endpoint_workers: int = 8  # episodes played at once
+    endpoint_price: tuple[float, float] | tuple[()] = ()  # of a million prompt, completion tokens
     episodes: pathlib.Path | None = None  # where the episodes go, JSON Lines
     json: pathlib.Path | None = None  # where the numbers go, with the settings they belong to
 
@@ -112,10 +127,11 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
     folder, model = pathlib.Path(settings.model), settings.model
     config = own_config(settings)
     if settings.model and is_run(folder):
-        model = str(folder / 'policy')
-        if not settings.endpoint and not (folder / 'policy').is_dir():
+        finished = (folder / 'policy').is_dir()
+        model = str(folder / 'policy') if finished else config.model
+        if not settings.endpoint and not finished and reached(folder) is None:
             raise Refusal(
-                f'the run in {folder} is not finished, so it has no policy yet',
+                f'the run in {folder} is not finished, and has no checkpoint yet',
                 remedy='give the command again that began it',
             )
     course = dataclasses.replace(
@@ -157,14 +173,16 @@ def sessions(settings: EvaluateSettings, config: RunConfig) -> Iterator:
 
 def table(suites: Mapping[str, Mapping[str, Any]], samples: int) -> tuple[list, list[list]]:
     """Columns and rows: each suite, then its levels; the interval is Wilson's, over tasks."""
-    columns = ['suite', 'tasks', 'success', '95%', f'pass@{samples}', 'turns', 'calls', 'answers']
+    columns = ['suite', 'tasks', 'success', '95%', f'pass@{samples}', 'process', 'turns', 'calls']
+    columns.append('answers')
     rows = []
     for suite, numbers in suites.items():
         levels = {f'{suite}, level {level}': part for level, part in numbers['levels'].items()}
         for name, part in ({suite: numbers} | levels).items():
             low, high = part['success_wilson']
             row = [name, part['tasks'], part['success'], f'{low:.2f}–{high:.2f}']
-            row += [part[f'pass_at_{samples}'], part['turns'], part['calls']]
+            row += [part[f'pass_at_{samples}'], part.get('process_accuracy')]
+            row += [part['turns'], part['calls']]
             rows.append([*row, answers(part['tier_mix'])])
     return columns, rows
 
@@ -174,14 +192,23 @@ def answers(shares: Mapping[str, float]) -> str:
     return ', '.join(f'{tier} {share:.0%}' for tier, share in shares.items() if share)
 
 
+def load_measured(settings: EvaluateSettings, config: RunConfig) -> tuple[Agent, Params]:
+    """The model, or what the newest checkpoint of a run that has not ended made of it."""
+    agent, folder = load_agent(config), pathlib.Path(settings.model)
+    if not is_run(folder) or (folder / 'policy').is_dir():
+        return agent, agent.params
+    print(f'{folder} has not ended; measured at step {reached(folder)}', file=sys.stderr)
+    return agent, halfway_params(folder, config, agent)
+
+
 def play_here(settings: EvaluateSettings, config: RunConfig, tasks, open_session) -> list[Episode]:
     """The episodes of a model that is read from disk."""
-    agent = load_agent(config)
+    agent, params = load_measured(settings, config)
     rollout = rollout_of(
         agent, config, open_session,
         sampling=settings.sampling, samples=settings.samples, purpose='evaluate',
     )  # fmt: skip
-    return rollout(agent.params, tasks, 0)[1]
+    return rollout(params, tasks, 0)[1]
 
 
 def play_there(
@@ -205,7 +232,7 @@ def play_there(
 
 
 def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
-    """Plays the tasks; out come `suites`, `usage` of an endpoint, and `episodes`."""
+    """Plays the tasks; out come `suites`, `cost`, `usage` of an endpoint, and `episodes`."""
     config = config_of(settings)
     with refused():
         tasks = tasks_of(config, settings.split, settings.tasks)
@@ -217,16 +244,36 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
         else:
             episodes = play_here(settings, config, tasks, open_session)
     suites = evaluation_metrics(episodes, ks=(1, settings.samples))
+    live = live_sessions(config.execute)
     for suite, numbers in suites.items():
-        if (accuracy := process_accuracy(suite, episodes)) is not None:
-            numbers['process_accuracy'] = accuracy
-    return {'suites': suites, 'usage': usage, 'episodes': episodes}
+        accuracy = process_accuracy(suite, episodes)
+        if accuracy is None:
+            of_suite = [episode for episode in episodes if episode.task.suite == suite]
+            accuracy = expert_accuracy(of_suite, live.open_session)[suite]
+        numbers['process_accuracy'] = accuracy
+    if usage and settings.endpoint_price:
+        usage |= {'price': priced(usage, settings.endpoint_price)}
+    return {'suites': suites, 'cost': cost_of(episodes), 'usage': usage, 'episodes': episodes}
+
+
+def priced(usage: Mapping[str, float], price: tuple[float, float]) -> float:
+    """What a million prompt and a million completion tokens cost, for those that were used."""
+    asked, written = (usage[f'{kind}_tokens'] for kind in ('prompt', 'completion'))
+    return (asked * price[0] + written * price[1]) / 1e6
 
 
 def write_episodes(path: pathlib.Path, episodes: Sequence[Episode]) -> None:
     """A record each, as a run writes them."""
     records = (episode_record(episode, step=0, stage='evaluate') for episode in episodes)
     write_atomically(path, ''.join(json.dumps(record) + '\n' for record in records))
+
+
+def hashes(settings: EvaluateSettings, episodes: Sequence[Episode]) -> dict[str, str | None]:
+    """Of what was asked, under which settings, and of whom."""
+    config = config_of(settings)
+    tasks = list({episode.task.id: episode.task for episode in episodes}.values())
+    model = None if settings.endpoint else model_hash(model_source(config.model))
+    return {'tasks': tasks_hash(tasks), 'config': settings_hash(config), 'model': model}
 
 
 @refusing()
@@ -237,15 +284,16 @@ def main() -> None:
     found = evaluate(settings)
     title = f'{settings.endpoint_model or settings.model}, split {settings.split}'
     print_table(title, *table(found['suites'], settings.samples))
-    if found['usage']:
-        print(', '.join(f'{name} {count}' for name, count in found['usage'].items()))
+    for told in (found['cost'], found['usage'] or {}):
+        print(', '.join(f'{name.replace("_", " ")} {count:,}' for name, count in told.items()))
     if settings.episodes:
         write_episodes(settings.episodes, found['episodes'])
     if settings.json:
-        told = {'settings': plain(settings), 'suites': plain(found['suites'])}
-        told |= {'usage': found['usage'], 'versions': versions()}
-        told |= {'config_hash': settings_hash(config_of(settings))}
-        write_atomically(settings.json, json.dumps(told, indent=2) + '\n')
+        write_evaluation(
+            settings.json,
+            {name: found[name] for name in ('suites', 'cost', 'usage')}
+            | {'settings': settings, 'hashes': hashes(settings, found['episodes'])},
+        )
 
 
 if __name__ == '__main__':

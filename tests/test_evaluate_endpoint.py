@@ -13,6 +13,7 @@ from judge_server import drip, serving
 from cacherl_jax.chat.endpoint import EndpointError, EndpointSettings
 from cacherl_jax.compose.agent import demonstrations
 from cacherl_jax.evaluate.chat_endpoint import PATIENCE, ChatEndpoint
+from cacherl_jax.evaluate.cost import tasks_hash
 from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.evaluate.record import read_records
@@ -218,14 +219,29 @@ def test_a_key_travels_encrypted_or_stays(monkeypatch):
         play('http://127.0.0.1:1/v1', key='STUB_KEY')
 
 
+def asked_of_the_same(count):
+    return tasks_hash([task for suite in SUITES for task in draw(suite, 'test', 1, count)])
+
+
+def test_what_was_asked_has_a_mark_of_its_own():
+    assert asked_of_the_same(3) == asked_of_the_same(3) != asked_of_the_same(2)
+
+
 def test_the_command_measures_an_endpoint_as_it_does_a_model(tmp_path, monkeypatch, capfd):
     with serving(Experts([t for suite in SUITES for t in draw(suite, 'test', 1, 3)])) as (url, _):
         asked = ['--endpoint', url, '--endpoint-model', 'stub', '--levels', '1', '--tasks', '3']
         asked += ['--json', str(tmp_path / 'told.json'), '--episodes', str(tmp_path / 'e.jsonl')]
+        asked += ['--endpoint-price', '2', '10']
         monkeypatch.setattr(sys, 'argv', ['evaluate.py', *asked])
         evaluate.main()
     told = json.loads((tmp_path / 'told.json').read_text())
     assert [numbers['success'] for numbers in told['suites'].values()] == [1.0] * 3
+    assert [numbers['process_accuracy'] for numbers in told['suites'].values()] == [1.0] * 3
+    assert told['cost']['live_calls'] > 9 and not told['cost']['calls_saved']
+    used = told['usage']
+    price = (2 * used['prompt_tokens'] + 10 * used['completion_tokens']) / 1e6
+    assert used['price'] == pytest.approx(price) and price > 0
+    assert told['hashes']['model'] is None and told['hashes']['tasks'] == asked_of_the_same(3)
     assert told['usage']['replies'] > 9 and 'unanswered 0' in capfd.readouterr().out
     records = read_records(tmp_path / 'e.jsonl')
     assert len(records) == 9 and {record['stage'] for record in records} == {'evaluate'}

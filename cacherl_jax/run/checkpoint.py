@@ -189,15 +189,16 @@ def _load(folder: pathlib.Path, step: int, template: Any) -> Restored:
 def restore_part(folder: str | os.PathLike, name: str, template: Any) -> Any:
     """What the newest checkpoint's tree has under `name`, whatever its settings; nothing else.
 
-    Raises FileNotFoundError where there is no checkpoint, Refusal where its arrays are others than
-    those of `template`.
+    A part of a part is named `learner/params`; the leaves of `template` may be shapes.  Raises
+    FileNotFoundError where there is no checkpoint, Refusal where its arrays are others than those
+    of `template`.
     """
     folder = pathlib.Path(folder).resolve()
     if not (steps := _steps(folder)):
         raise FileNotFoundError(f'{folder} holds no checkpoint')
     place, named = _place(folder, steps[-1]), _named_leaves({name: template})
     stored = _about(folder, steps[-1])['leaves']
-    part = {leaf: shape for leaf, shape in stored.items() if leaf.split('/')[0] == name}
+    part = {leaf: shape for leaf, shape in stored.items() if leaf.startswith(f'{name}/')}
     if lines := _differences(_shapes(named), part):
         raise Refusal(f'{name} in {place} has other arrays:\n  ' + '\n  '.join(lines))
     found = load_some(place / 'arrays', named)
