@@ -1,6 +1,7 @@
 """The store keeps whole commits, through a kill and beside another writer."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,7 +21,7 @@ from cacherl_jax.tool_cache.entry import make_entry
 from cacherl_jax.tool_cache.exchange import export_lines, import_lines
 from cacherl_jax.tool_cache.index import Index
 from cacherl_jax.tool_cache.key import CallKey
-from cacherl_jax.tool_cache.store import Store
+from cacherl_jax.tool_cache.store import APPLICATION, Store
 from cacherl_jax.tool_cache.verify import problems
 from cacherl_jax.tools.tool import Result, Status
 
@@ -167,11 +169,69 @@ def test_a_file_that_is_no_cache_of_this_version_is_refused(tmp_path):
     for name, words in (
         ('text', 'cannot be used as a tool cache'),
         ('other', 'of another program'),
-        ('newer', 'has schema version 9, this program reads 1'),
+        ('newer', 'has schema version 9, this program reads up to 2'),
         ('no/folder', 'cannot be used as a tool cache'),
     ):
         with pytest.raises(ValueError, match=words):
             Store(tmp_path / name)
+
+
+FIRST_TABLES = """
+create table entries (
+    source text primary key, identity text not null, state text not null, arguments text not null,
+    draw integer not null, status text not null, text text not null, provenance text not null,
+    task text not null, recorded real not null, used integer not null, hits integer not null
+) without rowid;
+create table gold (
+    source text not null, task text not null, primary key (source, task)
+) without rowid;
+create table commits (number integer primary key);
+"""
+
+
+def first_version(path, *entries):
+    """A file as the first version of this program wrote it."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.executescript(FIRST_TABLES)
+        for each in entries:
+            result = [str(each.result.status), each.result.text, each.result.provenance]
+            row = [each.source, *each.key, each.draw, *result, each.task, each.recorded, 1, 5]
+            database.execute(f'insert into entries values ({",".join("?" * 12)})', row)
+            rows = [(each.source, task) for task in each.gold]
+            database.executemany('insert into gold values (?, ?)', rows)
+        database.execute('insert into commits values (1)')
+        database.execute(f'pragma application_id = {APPLICATION}')
+        database.execute('pragma user_version = 1')
+
+
+def test_a_file_of_an_earlier_version_is_whole_and_becomes_one_of_this(tmp_path):
+    path, held = tmp_path / 'a.db', [entry(1, gold=True), entry(2)]
+    first_version(path, *held)
+    assert problems(path) == []
+    with contextlib.closing(Store(path)) as store:
+        assert {each.source: each for each in store.load()} == {
+            each.source: dataclasses.replace(each, hits=5) for each in held
+        }
+        store.write([entry(3), dataclasses.replace(entry(4), seconds=1.5)])
+    with contextlib.closing(Store(path)) as again:
+        assert sorted(each.seconds for each in again.load()) == [0, 0, 0, 1.5]
+    assert problems(path) == []
+
+
+def test_a_file_that_two_open_at_once_becomes_one_of_this_version_once(tmp_path):
+    first_version(tmp_path / 'a.db', entry(1))
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: Store(tmp_path / 'a.db'), range(4)))
+    assert [kept(store) for store in stores] == [[1]] * 4
+
+
+def test_lines_of_the_first_version_are_read(tmp_path):
+    store, path = Store(':memory:'), tmp_path / 'a.jsonl'
+    store.write([entry(1)])
+    export_lines(store, path)
+    path.write_text(path.read_text().replace(', "seconds": 0.0', ''))
+    other = Store(':memory:')
+    assert import_lines(other, path) == 1 and other.load() == store.load()
 
 
 @pytest.mark.slow

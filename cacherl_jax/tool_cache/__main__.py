@@ -125,6 +125,7 @@ def stats(command: Stats) -> dict[str, Any]:
         'states': len({entry.key.state for entry in entries if entry.key.state}),
         'gold_tasks': len({task for entry in entries for task in entry.gold}),
         'hits': sum(entry.hits for entry in entries),
+        'saved_seconds': round(sum(entry.hits * entry.seconds for entry in entries), 3),
         'text_bytes': sum(len(entry.result.text.encode()) for entry in entries),
         'file_bytes': command.cache.stat().st_size,
         'schema_version': SCHEMA_VERSION,

@@ -20,6 +20,7 @@ class Entry:
     gold: frozenset[str]  # ids of the tasks whose demonstrations recorded it
     recorded: float  # Unix seconds; for people, decides nothing
     hits: int = 0  # times it answered, when last read from the store
+    seconds: float = 0.0  # that the call took when it ran: what a hit saves
 
     @property
     def source(self) -> str:
@@ -40,7 +41,8 @@ def make_entry(
     if result.provenance not in PROVENANCES:
         raise ValueError(f'provenance must be one of {PROVENANCES}, got {result.provenance!r}')
     exact = exact_result(source_of(key, draw), result.status, result.text, result.provenance)
-    return Entry(key, draw, exact, task, frozenset([task] if gold else []), recorded)
+    tasks = frozenset([task] if gold else [])
+    return Entry(key, draw, exact, task, tasks, recorded, seconds=result.seconds)
 
 
 def source_of(key: CallKey, draw: int) -> str:

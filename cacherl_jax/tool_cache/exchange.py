@@ -48,6 +48,7 @@ def record_of(entry: Entry) -> dict[str, Any]:
         'gold': sorted(entry.gold),
         'recorded': entry.recorded,
         'hits': entry.hits,
+        'seconds': entry.seconds,
     }
 
 
@@ -75,6 +76,5 @@ def _entry(record: dict[str, Any]) -> Entry:
     status, gold = Status(record['status']), frozenset(record['gold'])
     source = source_of(key, record['draw'])
     result = exact_result(source, status, record['result'], record['provenance'])
-    return Entry(
-        key, record['draw'], result, record['task'], gold, record['recorded'], record['hits']
-    )
+    numbers = record['recorded'], record['hits'], record.get('seconds', 0.0)
+    return Entry(key, record['draw'], result, record['task'], gold, *numbers)

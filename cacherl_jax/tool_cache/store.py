@@ -16,21 +16,27 @@ from cacherl_jax.tool_cache.entry import Entry, exact_result
 from cacherl_jax.tool_cache.key import CallKey
 from cacherl_jax.tools.tool import Status
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION = 0x43524C54  # says that a SQLite file is a tool cache
 PATIENCE_SECONDS = 60  # for another process to finish its commit
 TABLES = """
 create table entries (
     source text primary key, identity text not null, state text not null, arguments text not null,
     draw integer not null, status text not null, text text not null, provenance text not null,
-    task text not null, recorded real not null, used integer not null, hits integer not null
+    task text not null, recorded real not null, used integer not null, hits integer not null,
+    seconds real not null default 0
 ) without rowid;
 create table gold (
     source text not null, task text not null, primary key (source, task)
 ) without rowid;
 create table commits (number integer primary key);
 """
-COLUMNS = 'source, identity, state, arguments, draw, status, text, provenance, task, recorded, hits'
+# What makes a file of an earlier version one of the next; nothing that it holds is lost.
+MIGRATIONS = {1: 'alter table entries add column seconds real not null default 0'}
+COLUMNS = (
+    'source, identity, state, arguments, draw, status, text, provenance, task, recorded, hits, '
+    'seconds'
+)
 
 
 class Written(NamedTuple):
@@ -72,12 +78,19 @@ class Store:
                     self._database.execute(statement)
                 self._database.execute(f'pragma application_id = {APPLICATION}')
                 self._database.execute(f'pragma user_version = {SCHEMA_VERSION}')
-        version = self._one('pragma user_version')
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f'{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}; '
-                'export it to JSON Lines with the program that wrote it, and import those'
-            )
+            self._migrate()
+
+    def _migrate(self) -> None:
+        """Brings the file up to this program's version, within the transaction that is open."""
+        while (version := self._one('pragma user_version')) != SCHEMA_VERSION:
+            if version not in MIGRATIONS:
+                raise ValueError(
+                    f'{self.path} has schema version {version}, this program reads up to '
+                    f'{SCHEMA_VERSION}; export it to JSON Lines with the program that wrote it, '
+                    'and import those'
+                )
+            self._database.execute(MIGRATIONS[version])
+            self._database.execute(f'pragma user_version = {version + 1}')
 
     def _one(self, question: str) -> Any:
         return self._database.execute(question).fetchone()[0]
@@ -140,9 +153,9 @@ class Store:
         )
         result, verb = entry.result, 'replace' if replace else 'ignore'
         done = self._database.execute(
-            f'insert or {verb} into entries values (?,?,?,?,?,?,?,?,?,?,?,?)',
+            f'insert or {verb} into entries values (?,?,?,?,?,?,?,?,?,?,?,?,?)',
             [entry.source, *entry.key, entry.draw, str(result.status), result.text]
-            + [result.provenance, entry.task, entry.recorded, number, entry.hits],
+            + [result.provenance, entry.task, entry.recorded, number, entry.hits, entry.seconds],
         )
         return done.rowcount > 0
 
@@ -177,7 +190,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _entry(row: tuple, gold: Mapping[str, set[str]], names: dict[str, str]) -> Entry:
-    source, identity, state, arguments, draw, status, text, provenance, task, recorded, hits = row
+    source, identity, state, arguments, draw, status, text, provenance, task, *numbers = row
     key = CallKey(names.setdefault(identity, identity), state, arguments)
     result = exact_result(source, Status(status), text, provenance)
-    return Entry(key, draw, result, task, frozenset(gold.get(source, ())), recorded, hits)
+    return Entry(key, draw, result, task, frozenset(gold.get(source, ())), *numbers)

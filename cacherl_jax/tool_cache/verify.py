@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from cacherl_jax.tool_cache.entry import PROVENANCES, source_of
 from cacherl_jax.tool_cache.key import CallKey
-from cacherl_jax.tool_cache.store import APPLICATION, SCHEMA_VERSION
+from cacherl_jax.tool_cache.store import APPLICATION, MIGRATIONS, SCHEMA_VERSION
 from cacherl_jax.tools.tool import Status
 
 ROWS = 'select source, identity, state, arguments, draw, status, provenance, hits from entries'
@@ -32,7 +32,7 @@ def _problems(database: sqlite3.Connection) -> Iterator[str]:
     if one('pragma application_id') != APPLICATION:
         yield 'it is a file of another program'
         return
-    if one('pragma user_version') != SCHEMA_VERSION:
+    if one('pragma user_version') not in (*MIGRATIONS, SCHEMA_VERSION):
         yield f'it has schema version {one("pragma user_version")}, not {SCHEMA_VERSION}'
         return
     for (said,) in database.execute('pragma integrity_check'):
