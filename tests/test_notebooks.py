@@ -44,6 +44,7 @@ def test_there_are_notebooks():
         'loading_a_model',
         'one_training_step',
         'reading_a_run',
+        'reviewing_a_cache',
         'tool_cache_and_audit',
         'writing_a_task_suite',
     } <= {path.stem for path in NOTEBOOKS}
