@@ -50,6 +50,7 @@ from experiments.launching.table import (
 )
 
 TRAIN = pathlib.Path(__file__).with_name('train.py')
+SEARCHED = 4  # runs of a search in a queue: what the next trial is depends on those that ended
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,8 @@ class SweepSettings:
     search_seed: int = 0
     out: pathlib.Path = pathlib.Path('runs/sweep')  # a folder for each run, and the tables
     where: Literal['here', 'slurm', 'hosts'] = 'here'
-    parallel: int = 0  # runs at a time; 0: one here, all in a queue, one on each host
+    # Runs at a time; 0: one here, one on each host, all in a queue but four of a search.
+    parallel: int = 0
     run_gib: float = 3.0  # memory that one run may take here
     slurm: SlurmSettings = SlurmSettings()
     hosts: HostSettings = HostSettings()
@@ -207,7 +209,8 @@ def results_of(found: Sequence[Job]) -> tuple[list[Mapping[str, str]], list[Numb
 def place_of(settings: SweepSettings, size: int) -> tuple[Callable[[Job], Running], int]:
     """What begins a job where it is to run, and how many may run at a time."""
     if settings.where == 'slurm':
-        return Slurm(settings.slurm, settings.out / 'slurm').begin, settings.parallel or size
+        many = settings.parallel or (SEARCHED if settings.search else size)
+        return Slurm(settings.slurm, settings.out / 'slurm').begin, many
     if settings.where == 'hosts':
         hosts = Hosts(settings.hosts, TRAIN.parents[1])
         many = len(settings.hosts.names)
@@ -259,7 +262,13 @@ def run_all(course: Course, begin, parallel: int, stop: Callable[[], bool]) -> l
                 print(f'{ending.job.folder}: {ending.told}', file=sys.stderr)
             advance(run=ending.job.folder.name, ended=str(ending.ended))
 
-        return run_jobs(course.jobs(), parallel, tell, stop, begin)
+        def todo() -> Iterator[Job]:
+            for job in course.jobs():
+                if job.state is State.FINISHED:
+                    advance(run=job.folder.name, ended='before')
+                yield job
+
+        return run_jobs(todo(), parallel, tell, stop, begin)
 
 
 @refusing()

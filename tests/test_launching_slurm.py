@@ -1,5 +1,6 @@
 """Jobs in a queue: begun by launch.sh where the queue says, found again, saved when preempted."""
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -9,6 +10,7 @@ import pytest
 from cluster_programs import FINISH, LAUNCH, SAVE_AND_END, install, write_program
 
 from cacherl_jax.run.refusal import Refusal
+from experiments import sweep
 from experiments.launching.side_by_side import Ended, run_jobs
 from experiments.launching.slurm import Slurm, SlurmSettings, parameters
 from experiments.sweep import Job
@@ -80,6 +82,13 @@ def test_a_job_that_is_preempted_saves_and_goes_on(folder):
     assert appears(job(folder).result)
     assert (folder / 'queue' / f'{begun.job.job_id}.again').exists()
     assert (job(folder).folder / 'begun').read_text() == 'x\nx\n'
+
+
+def test_a_search_does_not_ask_for_all_its_trials_at_once(folder):
+    grid = sweep.SweepSettings(where='slurm', out=folder / 'out')
+    searched = dataclasses.replace(grid, search=(('x', '0', '1'),))
+    some = dataclasses.replace(searched, parallel=7)
+    assert [sweep.place_of(each, 20)[1] for each in (grid, searched, some)] == [20, 4, 7]
 
 
 def test_without_slurm_it_is_refused(tmp_path, monkeypatch):

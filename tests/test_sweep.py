@@ -101,6 +101,13 @@ def test_a_finished_run_is_not_run_again_and_another_is(command, capfd):
     assert '| 3 |' in table and '1.100 (1.000 to 1.200)' in table
 
 
+def test_what_was_finished_before_counts_as_done(command, capfd):
+    command('--vary', 'seed', 0, 1)
+    capfd.readouterr()
+    command('--vary', 'seed', 0, 1, 2)
+    assert 'sweep 3/3' in capfd.readouterr().err
+
+
 def test_a_folder_belongs_to_the_command_that_began_it(command, capfd):
     command('--vary', 'seed', 0)
     with pytest.raises(SystemExit):
