@@ -12,6 +12,7 @@ from cacherl_jax.policy.lora import LoraSettings
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.slots import DecodeSettings
 from cacherl_jax.rewards.facts import FactSettings
+from cacherl_jax.rewards.final import FinalSettings
 from cacherl_jax.rewards.honesty import HonestySettings
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings
 from cacherl_jax.rollout import RolloutSettings
@@ -103,6 +104,7 @@ class RunConfig:
     sampling: SamplingSettings = SamplingSettings()
     rollout: RolloutSettings = RolloutSettings()
     facts: FactSettings = FactSettings()
+    final: FinalSettings = FinalSettings()
     hybrid: HybridSettings = HybridSettings()
     weights: WeightSettings = WeightSettings()
     buffer: BufferSettings = BufferSettings()

@@ -33,7 +33,7 @@ def train(config, run, advance):
         )
         fresh, episodes = run.rollout(learner.params, groups, step)
         weights = weights_at(step, config.weights)
-        facts = gather_facts(episodes, config.facts)
+        facts = gather_facts(episodes, config.facts, run.scorer.judge(episodes, fresh))
         rewards = hybrid_reward(facts, weights, config.hybrid)
         store, draw = run.draw_cached(store, groups, weights, step)
         mixed = mix(fresh, run.tasks_of(episodes), rewards.total, rewards.counted, draw, config.mix)

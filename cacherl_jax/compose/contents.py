@@ -35,6 +35,9 @@ def named_files(config: RunConfig) -> dict[str, pathlib.Path]:
         found[f'chat_template {config.chat_template}'] = file
     if config.evaluation.file:
         found[f'evaluation.file {config.evaluation.file}'] = pathlib.Path(config.evaluation.file)
+    if config.final.head:
+        head = pathlib.Path(config.final.head) / 'arrays.safetensors'
+        found[f'final.head {config.final.head}'] = head
     return found
 
 

@@ -22,6 +22,7 @@ from cacherl_jax.compose.agent import (
     training_source,
 )
 from cacherl_jax.compose.contents import contents
+from cacherl_jax.compose.judging import final_scorer
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
 from cacherl_jax.compose.scoring import own_of, reference_of
 from cacherl_jax.compose.shown import print_results
@@ -72,7 +73,7 @@ class Run:
         new = self.checkpoints.latest() is None
         self.watchdog = Watchdog(config.watchdog, self.folder, new)
         self.settings = self.watchdog.tempered(config.update)
-        self.lessons = demonstrated_lessons(agent, config)
+        self.lessons, self.scorer = demonstrated_lessons(agent, config), final_scorer(agent, config)
         self.totals, self.clock = Totals(), Clock()
         self.calls_before = 0  # live calls in RL before this process took up the run
         self._start() if new else self._go_on()
@@ -217,7 +218,7 @@ class Run:
         """All numbers of the step to disk; returns them as floats."""
         self.totals.episodes += len(episodes)
         self.totals.add_tiers(worst_tier_counts(episodes))
-        answered = self.tool_cache.commit()
+        answered = self.tool_cache.commit() | self.scorer.metrics()
         answered['tool_cache/live_calls'] += self.calls_before
         self.totals.live_tool_calls = int(answered['tool_cache/live_calls'])
         numbers = (

@@ -41,8 +41,8 @@ SAMPLES = 'samples'  # what rejection sampling accepted, in the folder of a shar
 MODEL_FILES = ('.safetensors', '.json')
 OF_RL = (
     'run_dir', 'starts', 'steps', 'groups', 'optimizer', 'learning_rate', 'text_rows',
-    'decay_steps', 'checkpoint_steps', 'hybrid', 'weights', 'buffer', 'admission', 'advantage',
-    'watchdog',
+    'decay_steps', 'checkpoint_steps', 'final', 'hybrid', 'weights', 'buffer', 'admission',
+    'advantage', 'watchdog',
 )  # fmt: skip
 
 

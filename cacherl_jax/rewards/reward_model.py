@@ -128,6 +128,11 @@ def save_head(folder: str | os.PathLike, head: dict[str, np.ndarray], trunk: str
     save_arrays(folder, KIND, arrays, {'trunk': trunk})
 
 
+def trunk_of(folder: str | os.PathLike) -> str:
+    """The name of the policy that the head in a folder belongs to."""
+    return str(load_arrays(folder, KIND)[1].get('trunk'))
+
+
 def load_head(folder: str | os.PathLike, shape: Shape, trunk: str) -> Head:
     """As saved; refused where it was made for another trunk or another width."""
     arrays, about = load_arrays(folder, KIND)
