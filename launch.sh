@@ -13,7 +13,7 @@
 #   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
 #  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
 #  11. Benchmarks' gold, by their own verdict: ./launch.sh replay-gold
-#  12. What runs forgot of other text:         ./launch.sh forgetting --help
+#  12. What runs forgot; what alarms they had:  ./launch.sh forgetting | watch --help
 #
 # CACHERL_VENV names another folder for the virtual environment.
 # CACHERL_ACCELERATOR (cpu, cuda12 or tpu) overrules what is found on the machine.
@@ -26,9 +26,9 @@ cd "$here"
 command="${1:-}"
 case "$command" in
   train | test | evaluate | report | sweep | ablate | think | compare | correlate | diagnose | \
-    forgetting | replay-gold) shift ;;
+    forgetting | watch | replay-gold) shift ;;
   '' | -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-  *) echo "no command named '$command'; there are: train test evaluate report sweep ablate think compare correlate diagnose forgetting replay-gold" >&2; exit 2 ;;
+  *) echo "no command named '$command'; there are: train test evaluate report sweep ablate think compare correlate diagnose forgetting watch replay-gold" >&2; exit 2 ;;
 esac
 
 # A TPU chip is a PCI device made by Google (0x1ae0); so is its network card, hence the device list.
@@ -101,7 +101,7 @@ case "$command" in
   report) exec python experiments/report.py "$@" ;;
   sweep | ablate) exec python "experiments/$command.py" "$@" ;;
   think) exec python experiments/think.py "$@" ;;
-  compare | correlate | diagnose | forgetting) exec python "experiments/$command.py" "$@" ;;
+  compare | correlate | diagnose | forgetting | watch) exec python "experiments/$command.py" "$@" ;;
   replay-gold) exec python experiments/replay_gold.py "$@" ;;
   test) exec python -m pytest "$@" ;;
 esac

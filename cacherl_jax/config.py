@@ -84,6 +84,7 @@ class RunConfig:
     )
     steps: int = 40  # RL steps
     groups: int = 8  # tasks a step
+    refills: int = 0  # times a step plays other tasks in place of those whose attempts agree
     optimizer: Literal['adamw', 'muon'] = 'adamw'  # of RL
     learning_rate: float = 3e-4  # of RL, after five steps of warm-up
     decay_steps: int = 0  # RL steps over which the rate falls to a tenth; 0: it stays
@@ -120,7 +121,7 @@ class RunConfig:
         for name in ('steps', 'groups', 'checkpoint_steps'):
             if getattr(self, name) < (0 if name == 'steps' else 1):
                 raise ValueError(f'{name} must be positive, got {getattr(self, name)}')
-        for name in ('learning_rate', 'decay_steps'):
+        for name in ('learning_rate', 'decay_steps', 'refills'):
             if getattr(self, name) < 0:
                 raise ValueError(f'{name} must not be negative, got {getattr(self, name)}')
         context = self.decode.context_tokens

@@ -31,7 +31,7 @@ def train(config, run, advance):
         groups = draw_tasks(
             standing, config.seed, step, config.groups, config.curriculum, run.source
         )
-        fresh, episodes = run.rollout(learner.params, groups, step)
+        groups, fresh, episodes = run.rollout(learner.params, groups, step, standing)
         weights = weights_at(step, config.weights)
         facts = gather_facts(episodes, config.facts, run.scorer.judge(episodes, fresh))
         rewards = hybrid_reward(facts, weights, config.hybrid)

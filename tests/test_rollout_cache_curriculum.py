@@ -28,8 +28,9 @@ def settings(**changes):
     return CurriculumSettings(**({'suites': SUITES, 'tasks': 16} | changes))
 
 
-def drawn(step=0, groups=7, standing=Standing(), seed=3, **changes):
-    return draw_tasks(standing, seed, step, groups, settings(**changes), source)
+def drawn(step=0, groups=7, standing=Standing(), seed=3, taken=(), again=0, **changes):
+    told = (standing, seed, step, groups, settings(**changes), source)
+    return draw_tasks(*told, taken=taken, again=again)
 
 
 def test_a_step_has_its_tasks_for_ever_and_each_once():
@@ -37,6 +38,14 @@ def test_a_step_has_its_tasks_for_ever_and_each_once():
     assert ids == [[played.id for played in drawn(step)] for step in range(5)]
     assert all(len(set(step)) == 7 for step in ids) and len(set(map(tuple, ids))) == 5
     assert [played.id for played in drawn(seed=4)] != ids[0]
+
+
+def test_a_step_that_is_asked_again_gives_others():
+    first = [played.id for played in drawn()]
+    again = [played.id for played in drawn(taken=first, again=1)]
+    assert len(set(again)) == 7 and not set(again) & set(first)
+    assert [played.id for played in drawn(again=1)] != first
+    assert [played.id for played in drawn(taken=first, again=2)] != again
 
 
 def test_suites_take_turns():

@@ -3,18 +3,10 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rewards_episodes import ask, find, goal, make_task, play, say
 
-from cacherl_jax.grpo.advantage import AdvantageSettings, group_advantage
-from cacherl_jax.rewards.alarms import AlarmSettings
-from cacherl_jax.rewards.facts import FactSettings, gather_facts
-from cacherl_jax.rewards.hybrid import HybridSettings, Weights, hybrid_reward
-from cacherl_jax.rewards.metrics import reward_metrics
-from cacherl_jax.rewards.terms import MicroSettings, PenaltySettings
 from cacherl_jax.run.degeneration import CHECKS, DegenerationSettings, degenerations
 from cacherl_jax.run.watchdog import (
     ActionSettings,
@@ -25,7 +17,6 @@ from cacherl_jax.run.watchdog import (
     stronger_kl,
     watch_step,
 )
-from cacherl_jax.tools.tool import Status
 
 SIGNS = DegenerationSettings(recent=3)
 WELL = {
@@ -126,95 +117,6 @@ def test_a_policy_that_became_good_may_be_sure_and_short(change):
 def test_missing_metrics_silence_their_checks_and_break_nothing(missing, steps):
     record = {name: value for name, value in WELL.items() if name not in missing}
     assert not names([record] * steps)
-
-
-# ---- a small world: a policy of three habits, paid by the real rewards
-
-HABITS = ('works', 'guesses', 'repeats')
-FOOLED = 1.75  # what a cached row is worth with all calls, all sub-goals and a checker misled
-TASK = make_task(goal('red', 'find'), score=lambda episode: float('right' in episode.answer))
-
-
-def episode(habit, broken=False):
-    state = {'status': Status.TOOL_ERROR, 'text': 'no'} if broken else {'text': 'red'}
-    known = [ask(find(), **state)]
-    turns = {'works': known, 'guesses': [], 'repeats': known * 5}[habit]
-    right = habit == 'works' and not broken
-    return play(*turns, say('right' if right else 'wrong'), task=TASK)
-
-
-def live_through(
-    seed, steps=24, hybrid=HybridSettings(), rate=1.0, broken_from=None, elites=(), prior=(0, 0, 0)
-):
-    """Metrics of a policy-gradient run; `elites` are episodes of a cache, mixed in as they are."""
-    draws, habits = np.random.default_rng(seed), np.array(prior, float)
-    history, weights = [], Weights(micro=0.5, macro=0.5, final=1.0)
-    for step in range(steps):
-        chance = np.exp(habits - habits.max())
-        chance /= chance.sum()
-        chosen = draws.choice(3, 16, p=chance)
-        broken = broken_from is not None and step >= broken_from
-        played = [episode(HABITS[habit], broken) for habit in chosen]
-        facts = gather_facts(played, FactSettings(turns=12))
-        rewards = hybrid_reward(facts, weights, hybrid)
-        paid = np.concatenate([rewards.total, [FOOLED] * len(elites)])
-        rows = np.concatenate([chosen, [HABITS.index(habit) for habit in elites]]).astype(int)
-        every = np.ones(len(rows), bool)
-        group = np.zeros(len(rows), int)
-        advantage = np.asarray(
-            group_advantage(paid.astype(np.float32), group, every, every, AdvantageSettings())
-        )
-        habits += rate * np.mean(advantage[:, None] * (np.eye(3)[rows] - chance), axis=0)
-        found = {name: float(x) for name, x in reward_metrics(rewards, facts).items()}
-        history.append(
-            found
-            | {
-                'rewards/solved': np.mean([e.task.score(e) for e in played]),
-                'policy/entropy': -np.sum(chance * np.log(chance + 1e-12)),
-                'policy/tokens': 10.0 * sum(len(e.turns) for e in played),
-                'update/zero_advantage_rows': np.mean(advantage == 0),
-            }
-        )
-    return history
-
-
-def ever(history, signs=DegenerationSettings(recent=4, rewards=AlarmSettings(window=12))):
-    """Every alarm that sounded at some step."""
-    return {
-        found.name
-        for end in range(1, len(history) + 1)
-        for found in degenerations(history[:end], signs)
-    }
-
-
-@pytest.mark.parametrize('seed', range(5))
-def test_a_run_that_learns_sounds_nothing(seed):
-    history = live_through(seed)
-    assert history[-1]['rewards/solved'] > history[0]['rewards/solved']
-    assert not ever(history)
-
-
-PAID_FOR_REPEATING = HybridSettings(
-    micro=MicroSettings(executed=1.0, cap=10.0),
-    penalty=PenaltySettings(repeated=0.0, near=0.0, late=0.0, irrelevant=0.0),
-)
-
-
-@pytest.mark.parametrize('seed', range(2))
-def test_a_reward_that_pays_for_repeated_calls_sounds(seed):
-    history = live_through(seed, hybrid=PAID_FOR_REPEATING, prior=(2, 0, -1))
-    assert 'repetition' in ever(history) and history[-1]['failure/repeated'] > 0.5
-
-
-@pytest.mark.parametrize('seed', range(2))
-def test_a_cache_full_of_hacked_trajectories_sounds(seed):
-    history = live_through(seed, elites=['repeats'] * 16, prior=(2, 0, -1))
-    assert 'repetition' in ever(history)
-
-
-@pytest.mark.parametrize('seed', range(2))
-def test_a_tool_that_breaks_sounds(seed):
-    assert 'broken_tool' in ever(live_through(seed, broken_from=12))
 
 
 # ---- what is done about it

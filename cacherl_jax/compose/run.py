@@ -24,6 +24,7 @@ from cacherl_jax.compose.agent import (
 from cacherl_jax.compose.contents import contents
 from cacherl_jax.compose.judging import final_scorer
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
+from cacherl_jax.compose.refill import outcomes, refilled
 from cacherl_jax.compose.scoring import own_of, reference_of
 from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
@@ -47,7 +48,6 @@ from cacherl_jax.processes import any_says, is_first, told
 from cacherl_jax.rewards.metrics import reward_metrics, spreads
 from cacherl_jax.rollout_cache.curriculum import Standing, observe
 from cacherl_jax.run.checkpoint import make_checkpoints
-from cacherl_jax.run.fetch import fetch
 from cacherl_jax.run.files import make_lines, write_atomically
 from cacherl_jax.run.metrics import make_metrics, written_numbers
 from cacherl_jax.run.refusal import Refusal
@@ -173,9 +173,14 @@ class Run:
 
     # ---- in the loop
 
-    def rollout(self, learned, groups, step):
-        """Episodes of the step's tasks, answered from the tool cache."""
-        return self._rollout(self.tuning.policy(learned), groups, step)
+    def rollout(self, learned, groups, step, standing):
+        """Episodes of the step's tasks, answered from the tool cache; groups may be exchanged."""
+        policy = self.tuning.policy(learned)
+        *played, self.aside = refilled(
+            lambda asked: self._rollout(policy, asked, step),
+            groups, step, standing, self.config, self.source,
+        )  # fmt: skip
+        return played
 
     def update(self, learner, batch, lengths):
         return self._update.update(learner, batch, np.asarray(lengths))
@@ -195,9 +200,8 @@ class Run:
 
     def running(self, standing, episodes, draw):
         """What fresh attempts at each row's task were paid before, where that is the baseline."""
-        if self.config.advantage.baseline != 'running':
-            return None
-        return running_of(standing, episodes, draw)
+        wanted = self.config.advantage.baseline == 'running'
+        return running_of(standing, episodes, draw) if wanted else None
 
     lengths = staticmethod(row_lengths)
 
@@ -206,18 +210,13 @@ class Run:
         return self.cache.admit(store, fresh, episodes, rewards, solved, step)
 
     def observe(self, standing, episodes, rewards):
-        total, counted = fetch((rewards.total, rewards.counted))
-        outcomes = [
-            (episode.task, episode.task.solved(episode), float(paid))
-            for episode, paid, kept in zip(episodes, total, counted, strict=True)
-            if kept
-        ]
-        return observe(standing, outcomes, self.config.curriculum)
+        return observe(standing, outcomes(episodes, rewards, self.aside), self.config.curriculum)
 
     def write(self, step, fresh, episodes, facts, rewards, batch, learned, store, draw, started):
         """All numbers of the step to disk; returns them as floats."""
-        self.totals.episodes += len(episodes)
-        self.totals.add_tiers(worst_tier_counts(episodes))
+        played = [*episodes, *(episode for episode, _ in self.aside)]
+        self.totals.episodes += len(played)
+        self.totals.add_tiers(worst_tier_counts(played))
         answered = self.tool_cache.commit() | self.scorer.metrics()
         answered['tool_cache/live_calls'] += self.calls_before
         self.totals.live_tool_calls = int(answered['tool_cache/live_calls'])
@@ -229,6 +228,7 @@ class Run:
             | {
                 'rewards/solved': np.mean([e.task.solved(e) for e in episodes]),
                 'episodes/played': self.totals.episodes,
+                'episodes/aside': len(self.aside),
                 'episodes/turns': np.mean([len(e.turns) for e in episodes]),
                 'episodes/tokens': jnp.mean(fresh.length),
                 'perf/step_seconds': time.time() - started,

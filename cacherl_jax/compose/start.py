@@ -40,7 +40,7 @@ TOOL_CACHE = 'tool_cache.sqlite'
 SAMPLES = 'samples'  # what rejection sampling accepted, in the folder of a shared start
 MODEL_FILES = ('.safetensors', '.json')
 OF_RL = (
-    'run_dir', 'starts', 'steps', 'groups', 'optimizer', 'learning_rate', 'text_rows',
+    'run_dir', 'starts', 'steps', 'groups', 'refills', 'optimizer', 'learning_rate', 'text_rows',
     'decay_steps', 'checkpoint_steps', 'final', 'hybrid', 'weights', 'buffer', 'admission',
     'advantage', 'watchdog',
 )  # fmt: skip

@@ -6,7 +6,7 @@ solved; of a few candidate tasks the one is taken whose outcome is least certain
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -111,27 +111,30 @@ def draw_tasks(
     groups: int,
     settings: CurriculumSettings,
     source: Callable[[str, int, int], Task],
+    taken: Collection[str] = (),
+    again: int = 0,
 ) -> list[Task]:
     """The tasks of a step's groups, each once: a function of (standing, seed, step) alone.
 
-    `source(suite, level, number)` gives the training task of that number.
+    `source(suite, level, number)` gives the training task of that number.  A step that is asked
+    `again` gives others than those `taken`.
     """
     of_each = math.ceil(groups / len(settings.suites))
     most = len(settings.levels) * settings.tasks
     if of_each > most:
         raise ValueError(f'{groups} groups need {of_each} tasks of a suite; there are {most}')
-    taken: dict[str, Task] = {}
+    place, before, found = ('curriculum', seed, step, *([again] if again else [])), set(taken), []
     for group in range(groups):
         suite = settings.suites[(step * groups + group) % len(settings.suites)]
-        draws = chance('curriculum', seed, step, group)
+        draws = chance(*place, group)
         level = draws.choices(settings.levels, level_weights(standing, suite, step, settings))[0]
         numbers = [draws.randrange(settings.tasks) for _ in range(settings.candidates)]
         tasks = [source(suite, level, number) for number in numbers]
-        free = [task for task in tasks if task.id not in taken]
-        free = free or [_next_free(suite, level, numbers[0], taken, settings, source)]
-        task = max(free, key=lambda task: uncertainty(standing, task))
-        taken[task.id] = task
-    return list(taken.values())
+        free = [task for task in tasks if task.id not in before]
+        free = free or [_next_free(suite, level, numbers[0], before, settings, source)]
+        found.append(max(free, key=lambda task: uncertainty(standing, task)))
+        before.add(found[-1].id)
+    return found
 
 
 def _next_free(suite, level, number, taken, settings, source) -> Task:
