@@ -35,6 +35,10 @@ def named_files(config: RunConfig) -> dict[str, pathlib.Path]:
         found[f'chat_template {config.chat_template}'] = file
     if config.evaluation.file:
         found[f'evaluation.file {config.evaluation.file}'] = pathlib.Path(config.evaluation.file)
+    encoder = config.tool_cache.tiers.embedding
+    if encoder:
+        weights = pathlib.Path(encoder) / 'model.safetensors'
+        found[f'tool_cache.tiers.embedding {encoder}'] = weights
     if config.final.head:
         head = pathlib.Path(config.final.head) / 'arrays.safetensors'
         found[f'final.head {config.final.head}'] = head

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cacherl_jax.tool_cache.copies import StateCopies
+from cacherl_jax.tool_cache.embedding import make_meaning
 from cacherl_jax.tool_cache.entry import Entry, make_entry
 from cacherl_jax.tool_cache.flight import Flights
 from cacherl_jax.tool_cache.index import Index
@@ -44,6 +45,8 @@ class ToolCache:
         # Where every call runs, or none does, no state is ever behind.
         kept = settings.copies if settings.mode == 'read_through' else 0
         self.copies = StateCopies(kept) if kept else None
+        if settings.tiers.embedding:
+            make_meaning(settings.tiers.embedding)  # a folder without an encoder is refused now
         self._store, self._index = store, Index(store.load())
         self._lock = threading.Lock()
         self._offers: dict[tuple[CallKey, int], tuple[tuple, Result]] = {}

@@ -13,7 +13,7 @@ from rapidfuzz import fuzz, process
 from cacherl_jax.tool_cache.alike import signature
 from cacherl_jax.tool_cache.entry import Entry
 from cacherl_jax.tool_cache.key import CallKey
-from cacherl_jax.tool_cache.tiers import closeness, likeness, split
+from cacherl_jax.tool_cache.tiers import Compare, by_letters, closeness, likeness, split
 from cacherl_jax.tools.tool import Tool
 
 BEST_EFFORT_CANDIDATES = 32  # the nearest by letters; only these are compared by argument
@@ -78,12 +78,14 @@ class Shelf:
         found = ((likeness(texts, others), spelling) for others, spelling in candidates)
         return _nearest_first(pair for pair in found if pair[0] >= max(threshold, 1e-9))
 
-    def near(self, fitted: dict[str, Any], spelling: str, floor: float) -> list:
+    def near(
+        self, fitted: dict[str, Any], spelling: str, floor: float, compare: Compare = by_letters
+    ) -> list:
         """(similarity, spelling) of the nearest calls above the floor, nearest first."""
         candidates = process.extract(
             spelling, list(self._values), scorer=fuzz.ratio, limit=BEST_EFFORT_CANDIDATES
         )
-        found = ((closeness(fitted, self._value(each)), each) for each, _, _ in candidates)
+        found = ((closeness(fitted, self._value(each), compare), each) for each, _, _ in candidates)
         return _nearest_first(pair for pair in found if pair[0] >= floor)
 
 

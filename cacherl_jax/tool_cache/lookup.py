@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cacherl_jax.tool_cache.entry import Entry
 from cacherl_jax.tool_cache.index import Index
 from cacherl_jax.tool_cache.key import CallKey, short_hash
-from cacherl_jax.tool_cache.tiers import TierSettings
+from cacherl_jax.tool_cache.tiers import TierSettings, text_comparison
 from cacherl_jax.tools.tool import Status, Tier, Tool
 
 
@@ -82,8 +82,9 @@ def find_nearest(index: Index, question: Question, settings: TierSettings) -> Ne
     if tool.changes_state or not settings.best_effort:
         return Nearest(None, False)
     nearest_is_own = None
+    compare = text_comparison(tool, settings)
     for similarity, spelling in index.shelf(key).near(
-        fitted, key.arguments, settings.best_effort_floor
+        fitted, key.arguments, settings.best_effort_floor, compare
     ):
         found = find_exact(index, key._replace(arguments=spelling), seat)
         if found.entry.result.status is not Status.OK:

@@ -3,18 +3,19 @@
 The likeness of whole calls separates nothing: a flight one day later reads almost the same.
 `split` parts the arguments into what must be equal (numbers, booleans, choices, ids, dates) and the
 free text, which may differ as far as `alike` allows.  `closeness` is the weaker measure for the
-nearest answer there is.
+nearest answer there is; of free text it may go by meaning where a local encoder is given.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rapidfuzz import fuzz
 
 from cacherl_jax.tool_cache.alike import alike
+from cacherl_jax.tool_cache.embedding import make_meaning
 from cacherl_jax.tools.arguments import chosen
 from cacherl_jax.tools.tool import Tool
 
@@ -41,6 +42,7 @@ class TierSettings:
     fuzzy_threshold: float = 0.9  # least similarity of each text, in [0, 1]
     best_effort: bool = True  # in replay: answer from the nearest call of the same tool
     best_effort_floor: float = 0.5  # least mean similarity of the arguments, in [0, 1]
+    embedding: str = ''  # folder of a sentence encoder for best effort's texts; empty: by letters
     own_gold: bool = False  # best effort may use what the task's own demonstration recorded
 
     def __post_init__(self):
@@ -91,16 +93,43 @@ def likeness(texts: tuple[str, ...], others: tuple[str, ...]) -> float:
     return least
 
 
-def closeness(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Mean over all arguments of either call: 1 where equal, the likeness of letters in texts."""
+Compare = Callable[[str, str, str], float]  # name of an argument, two texts: in [0, 1]
+
+
+def by_letters(name: str, one: str, other: str) -> float:
+    """How many letters two texts share, whatever the case."""
+    return fuzz.ratio(one.casefold(), other.casefold()) / 100
+
+
+def text_comparison(tool: Tool, settings: TierSettings) -> Compare:
+    """How best effort compares the texts of a tool: free ones by meaning, if an encoder is given.
+
+    Raises ValueError where the folder holds none.
+    """
+    if not settings.embedding:
+        return by_letters
+    meaning, properties = make_meaning(settings.embedding), tool.parameters.get('properties', {})
+
+    def compare(name: str, one: str, other: str) -> float:
+        free = _is_free_text(chosen(properties.get(name, {}), one, tool), name)
+        return meaning(one, other) if free else by_letters(name, one, other)
+
+    return compare
+
+
+def closeness(
+    one: Mapping[str, Any], other: Mapping[str, Any], compare: Compare = by_letters
+) -> float:
+    """Mean over all arguments of either call: 1 where equal, the likeness of texts."""
     names = one.keys() | other.keys()
-    return sum(_closeness(one, other, name) for name in names) / len(names) if names else 1.0
+    near = (_closeness(one, other, name, compare) for name in names)
+    return sum(near) / len(names) if names else 1.0
 
 
-def _closeness(one: Mapping, other: Mapping, name: str) -> float:
+def _closeness(one: Mapping, other: Mapping, name: str, compare: Compare) -> float:
     if name not in one or name not in other:
         return 0.0
     value, recorded = one[name], other[name]
     if isinstance(value, str) and isinstance(recorded, str):
-        return fuzz.ratio(value.casefold(), recorded.casefold()) / 100
+        return compare(name, value, recorded)
     return float(json.dumps(value) == json.dumps(recorded))
