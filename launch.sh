@@ -5,6 +5,8 @@
 #   2. See every setting:                      ./launch.sh train --help
 #   3. Train a real model on a benchmark:      ./launch.sh train --preset smollm2-bfcl
 #   4. Train on a GPU under SLURM:             sbatch --gpus=1 launch.sh train
+#      Several processes as one run:           JAX_COORDINATOR_ADDRESS=auto srun launch.sh train \
+#                                                --mesh.fsdp 16   (more: compose/joining.py)
 #   5. Evaluate a finished run:                ./launch.sh evaluate --help
 #   6. One HTML page of a run:                 ./launch.sh report runs/NAME
 #   7. Settings, in a grid or searched, here,

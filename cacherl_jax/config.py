@@ -9,6 +9,7 @@ from cacherl_jax.grpo.loss import LossSettings
 from cacherl_jax.grpo.update import UpdateSettings
 from cacherl_jax.mesh import MeshSettings
 from cacherl_jax.policy.lora import LoraSettings
+from cacherl_jax.policy.numerics import NumericsSettings
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.slots import DecodeSettings
 from cacherl_jax.rewards.facts import FactSettings
@@ -91,6 +92,7 @@ class RunConfig:
     text_rows: int = 4  # demonstrations a step for the language-model term
     checkpoint_steps: int = 10  # RL steps between checkpoints
     mesh: MeshSettings = MeshSettings()
+    numerics: NumericsSettings = NumericsSettings()
     lora: LoraSettings = LoraSettings()  # rank 0: all parameters are trained
     curriculum: CurriculumSettings = CurriculumSettings(tasks=32, order='uniform')
     bfcl: BfclSettings = BfclSettings()

@@ -24,6 +24,7 @@ from cacherl_jax.config import RunConfig
 from cacherl_jax.mesh import make_mesh, parameter_placement, shard_rows
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import first_turn_start, score
+from cacherl_jax.policy.numerics import NumericsSettings, cast, computed_in
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.policy.weights import load_policy, save_policy
@@ -178,13 +179,17 @@ def record_demonstrations(cache: ToolCache, episodes: Sequence[Episode]) -> None
         cache.record_results(episode.task.id, episode.task.tools, pairs, provenance='teacher')
 
 
-def make_score(agent: Agent, sampling: SamplingSettings, remat: bool = False) -> Partial:
+def make_score(
+    agent: Agent, sampling: SamplingSettings, numerics: NumericsSettings = NumericsSettings()
+) -> Partial:
     """An agent's scoring function; the same one for the same distribution, so it compiles once."""
-    return _make_score(agent.shape, agent.chat.end_ids, sampling, remat)
+    return _make_score(agent.shape, agent.chat.end_ids, sampling, numerics)
 
 
 @functools.cache
-def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) -> Partial:
+def _make_score(
+    shape: Shape, end_ids, sampling: SamplingSettings, numerics: NumericsSettings
+) -> Partial:
     """score(params, tokens, length, sampled), of the distribution sampled from.
 
     Packed rows are told apart by `position` and `segment`; with a `critic` values come third.
@@ -197,7 +202,7 @@ def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) 
             ended = jax.numpy.isin(tokens, jax.numpy.asarray(end_ids))
             no_end = first_turn_start(sampled, sampling.min_tokens, position) & ~ended
         return score(
-            params,
+            computed_in(params, numerics.dtype),
             shape,
             tokens,
             sampled,
@@ -206,7 +211,7 @@ def _make_score(shape: Shape, end_ids, sampling: SamplingSettings, remat: bool) 
             no_end=no_end,
             position=position,
             segment=segment,
-            remat=remat,
+            remat=numerics.remat,
             critic=critic,
         )
 
@@ -224,9 +229,11 @@ def rollout_of(
     purpose: str = 'rollout',
 ):
     """A rollout of this agent; evaluation has sampling, samples and randomness of its own."""
+    dtype = config.numerics.dtype
     decoder = make_decoder(
-        agent.shape, config.decode, sampling or config.sampling, agent.chat.end_ids
-    )
+        agent.shape, config.decode, sampling or config.sampling, agent.chat.end_ids,
+        jax.numpy.dtype(dtype),
+    )  # fmt: skip
     if agent.mesh.size > 1:
         empty = decoder.init
         decoder = decoder._replace(init=lambda: shard_rows(empty(), agent.mesh))
@@ -234,7 +241,10 @@ def rollout_of(
     if samples is not None:
         settings = dataclasses.replace(settings, samples=samples)
     root = keys.stream(keys.root(config.seed), purpose)
-    return make_rollout(agent.chat, decoder, open_session, settings, root, rows, agent.call_format)
+    rollout = make_rollout(
+        agent.chat, decoder, open_session, settings, root, rows, agent.call_format
+    )
+    return lambda params, groups, step: rollout(cast(dtype)(params), groups, step)
 
 
 def rl_rate(config: RunConfig) -> optax.Schedule:

@@ -32,6 +32,8 @@ def joined() -> Iterator[None]:
         return
     # CPUs talk to each other by gloo; other devices have ways of their own.
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    # A stop is asked for by a signal (run/stop.py); the library's own service would swallow it.
+    jax.config.update('jax_enable_preemption_service', False)
     _initialize(words)
     code = 1
     try:

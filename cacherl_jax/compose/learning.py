@@ -112,7 +112,7 @@ def learned_params(
     settings = config.supervised
     steps = settings.steps(len(lessons.lengths))
     tuning = Tuning(settings=config.lora, params=agent.params)
-    score = tuning.score(make_score(agent, SamplingSettings()))
+    score = tuning.score(make_score(agent, SamplingSettings(), config.numerics))
     place = row_placement(agent.mesh)
     # Passes and steps are counted here: those of `update` are RL's.
     cutting = dataclasses.replace(config.update, pack=settings.pack, epochs=1, minibatches=1)

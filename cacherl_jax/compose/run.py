@@ -62,8 +62,7 @@ class Run:
     """The functions and the starting state of one training loop."""
 
     def __init__(self, config: RunConfig, agent: Agent, stop: Callable[[], bool]):
-        self.config, self.agent = config, agent
-        self.stop = lambda: any_says(stop())  # a signal comes to each process at a time of its own
+        self.config, self.agent, self.stop = config, agent, lambda: any_says(stop())
         self.folder = config.run_dir
         self.root = keys.root(config.seed)
         self.source = training_source(config)
@@ -83,7 +82,8 @@ class Run:
         self.reference_params = params
         critic = self.agent.shape if self.config.advantage.estimator == 'gae' else None
         self.tuning = Tuning(settings=self.config.lora, params=params, critic=critic)
-        score, place = make_score(self.agent, self.config.sampling), row_placement(self.agent.mesh)
+        score = make_score(self.agent, self.config.sampling, self.config.numerics)
+        place = row_placement(self.agent.mesh)
         optimizer, scored = rl_optimizer(self.config), self.tuning.score(score)
         self._update = make_update(scored, optimizer, self.settings, place)
         self.reference = reference_of(score, params, self.settings, place)

@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cacherl_jax import processes
 from cacherl_jax.chat.endpoint import EndpointSettings
 from cacherl_jax.rewards.facts import TerminationEffects
 from cacherl_jax.rewards.judges import Judge, rule_judge
@@ -110,7 +111,7 @@ class FinalScorer:
             weights[recorded_scorer(told)] = settings.reward_model
         if self._language_model is not None:
             asked = [one for one, keeps in zip(episodes, kept, strict=True) if keeps]
-            scores = self._language_model.score_all(asked)
+            scores = processes.told(lambda: self._language_model.score_all(asked))
             told = {place_of(one): score for one, score in zip(asked, scores, strict=True)}
             weights[recorded_scorer(told)] = settings.language_model
         return rule_judge if list(weights) == [rule_judge] else mean_known(weights)
