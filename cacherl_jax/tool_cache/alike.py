@@ -194,8 +194,11 @@ def _partners(one: tuple[Word, ...], other: tuple[Word, ...]) -> bool:
 
 
 def _turned_partners(turned: Reading, plain: Reading) -> bool:
-    """Whether "A of B" and "B A" are meant; Paris Hilton is no Hilton in Paris."""
+    """Whether "A of B" and "B A" are meant; Paris Hilton is no Hilton in Paris, and a text that
+    has nothing but names around its "of" is a title: Death in Venice, House of Cards."""
     if not turned.turned or plain.turned or not _years_may_move(turned, plain):
+        return False
+    if all(word.capital for word in turned.words):
         return False
     moved = turned.words[0]
     names = (word.capital for word in plain.words[1:] if word.spelling == moved.spelling)
