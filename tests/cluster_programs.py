@@ -41,9 +41,12 @@ for file in "$TEST_QUEUE"/*.pid; do
   echo "$(basename "$file" .pid)|$state|node"
 done
 """
+SQUEUE = """
+kill -0 "$(cat "$TEST_QUEUE/$3.pid")" 2>/dev/null && echo RUNNING
+"""
 SCONTROL = 'echo requeued >>"$TEST_QUEUE/$2.again"; begin "$2"\n'
 PROGRAMS = {'ssh': SSH, 'begin': BEGIN, 'sbatch': SBATCH, 'srun': SRUN, 'sacct': SACCT}
-PROGRAMS |= {'scontrol': SCONTROL}
+PROGRAMS |= {'scontrol': SCONTROL, 'squeue': SQUEUE}
 
 LAUNCH = """#!/bin/bash
 while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && folder="$2"; shift; done

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -17,7 +18,7 @@ from experiments.sweep import Job
 
 pytest.importorskip('submitit', reason='pip install -r requirements-sweep.txt')
 ROOT = pathlib.Path(__file__).parent.parent
-QUEUE = ('begin', 'sbatch', 'srun', 'sacct', 'scontrol')
+QUEUE = ('begin', 'sbatch', 'srun', 'sacct', 'squeue', 'scontrol')
 
 
 @pytest.fixture
@@ -73,12 +74,30 @@ def test_whoever_leaves_finds_the_job_again(folder):
     assert one.result.exists() and (one.folder / 'begun').read_text() == 'x\n'
 
 
+def test_a_job_that_the_queue_lost_has_failed_and_is_begun_again(folder, monkeypatch):
+    monkeypatch.setattr('experiments.launching.slurm.LOOK_SECONDS', 0.1)
+    write_program(folder / 'bin' / 'sacct', 'exit 1\n')  # a queue that keeps no accounts
+    one, queue = job(folder), slurm(folder, 'touch ready; sleep 60\n')
+    begun = queue.begin(one)
+    assert appears(one.folder / 'ready')
+    os.killpg(int((folder / 'queue' / f'{begun.job.job_id}.pid').read_text()), signal.SIGKILL)
+    until = time.monotonic() + 60
+    while begun.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert begun.poll() == 1
+    assert run(slurm(folder, FINISH), [one])[0].ended is Ended.FINISHED
+
+
 def test_a_job_that_is_preempted_saves_and_goes_on(folder):
     queue = slurm(folder, SAVE_AND_END)
     begun = queue.begin(job(folder))
     assert appears(job(folder).folder / 'ready')
-    process = int((folder / 'queue' / f'{begun.job.job_id}.run').read_text())
-    os.kill(process, signal.SIGUSR2)
+    process = (folder / 'queue' / f'{begun.job.job_id}.run').read_text().strip()
+    asked = ['ps', '-o', 'pid=', '--ppid', process]
+    children = subprocess.run(asked, capture_output=True, text=True).stdout.split()
+    assert children
+    for pid in map(int, [*children, process]):  # SLURM warns all of a job
+        os.kill(pid, signal.SIGUSR2)
     assert appears(job(folder).result)
     assert (folder / 'queue' / f'{begun.job.job_id}.again').exists()
     assert (job(folder).folder / 'begun').read_text() == 'x\nx\n'

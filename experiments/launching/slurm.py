@@ -8,6 +8,7 @@ running or ended under the number in slurm.json of the run's folder.
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import select
@@ -15,13 +16,18 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
+from cacherl_jax.run.ending import State
 from cacherl_jax.run.files import write_atomically
 from cacherl_jax.run.refusal import Refusal
 from experiments.launching.side_by_side import Job
 
 INSTALL = 'pip install submitit==1.5.4'
+LOOK_SECONDS = 20.0
+ENDED = {'BOOT_FAIL', 'CANCELLED', 'COMPLETED', 'DEADLINE', 'FAILED', 'NODE_FAIL', 'OUT_OF_MEMORY'}
+ENDED |= {'TIMEOUT'}  # and a job that was preempted comes again
 LAUNCH = pathlib.Path(__file__).parents[2] / 'launch.sh'
 
 
@@ -57,7 +63,12 @@ class Run:
         with self.output.open('a', encoding='utf-8') as output:
             print(f'$ {shlex.join(self.command)}', file=output, flush=True)
             self.process = subprocess.Popen(
-                self.command, stdout=output, stderr=subprocess.STDOUT, env=kept
+                self.command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=kept,
+                # SLURM warns all that a job has begun; only `checkpoint` is to act on it.
+                preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
             )
             return self.process.wait()
 
@@ -78,18 +89,26 @@ class Queued:
     """A job in the queue, until it has ended."""
 
     def __init__(self, job: Any):
-        self.job, self.code = job, None
+        self.job, self.code, self._looked = job, None, time.monotonic()
 
     def poll(self) -> int | None:
         """Its code; 1 where the queue lost it."""
-        if self.code is None and self.job.done():
+        if self.code is None and (self.job.done() or self._lost()):
             import submitit
 
+            told = self.job.paths.result_pickle.exists()
             try:
-                self.code = self.job.result()
+                self.code = self.job.result() if told else 1
             except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError):
                 self.code = 1
         return self.code
+
+    def _lost(self) -> bool:
+        """Where SLURM keeps no accounts, `done` cannot tell a job that was cancelled."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        return not in_queue(self.job.job_id)
 
     def terminate(self) -> None:
         """Lets go of it: it stays in the queue."""
@@ -112,6 +131,9 @@ class Slurm:
             import submitit
         except ModuleNotFoundError:
             raise Refusal(f'SLURM is asked by way of submitit; get it with: {INSTALL}') from None
+        logging.getLogger('submitit').setLevel(
+            logging.ERROR
+        )  # it warns where there are no accounts
         self._submitit, self._folder, self._launch = submitit, folder, launch
         try:
             self._executor = submitit.SlurmExecutor(folder=folder)
@@ -126,12 +148,22 @@ class Slurm:
         if said.exists():
             known = json.loads(said.read_text(encoding='utf-8'))['job']
             found = self._submitit.SlurmJob(folder=self._folder, job_id=known)
-            if not found.done(force_check=True):
+            goes_on = in_queue(known) and not found.done(force_check=True)
+            if (
+                goes_on or job.state is State.FINISHED
+            ):  # it may have ended while the queue was asked
                 return Queued(found)
         output = (job.folder / 'output.txt').resolve()
         made = self._executor.submit(Run(slurm_command(job, self._launch), output))
         write_atomically(said, json.dumps({'job': made.job_id}) + '\n')
         return Queued(made)
+
+
+def in_queue(number: str) -> bool:
+    """Whether a job waits or runs; those that ended leave the list, sooner or later."""
+    asked = ('squeue', '--noheader', '--jobs', number, '--format', '%T')
+    told = subprocess.run(asked, capture_output=True, text=True).stdout.split()
+    return any(state not in ENDED for state in told)
 
 
 def slurm_command(job: Job, launch: pathlib.Path = LAUNCH) -> tuple[str, ...]:
