@@ -5,8 +5,9 @@
 
 Random calls of 1,185 tools.  Exact look-ups ask for recorded calls, fuzzy ones dress them otherwise
 ("The ..." in capitals), best effort asks with a word and a place that no call of the tool has.  One
-thread; medians and 99th percentiles in microseconds.  The rivals answer exact look-ups only: a scan
-over all entries, a plain SQLite table in the file system, and diskcache if it is installed.
+thread; medians and 99th percentiles in microseconds, and how often the first size goes into the
+last one.  The rivals answer exact look-ups only: a scan over all entries, a plain SQLite table in
+the file system, and diskcache if it is installed.
 """
 
 import dataclasses
@@ -182,17 +183,26 @@ def rivals(entries: int, asked: Sequence[Asked]) -> dict[str, float]:
     return told
 
 
+def table(sizes: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """A row for each number: its name, it at every size, and the last over the first."""
+    flat = [
+        {name: x for name, x in part.items() if name != 'rivals_us'}
+        | {f'exact, {rival}': x for rival, x in part.get('rivals_us', {}).items()}
+        for part in sizes
+    ]
+    rows = [[name, *(part[name] for part in flat)] for name in flat[0]]
+    return [[*row, row[-1] / row[1] if row[1] else None] for row in rows]
+
+
 @refusing()
 def main() -> None:
     """The command."""
     with refusing(ValueError):
         settings = tyro.cli(SpeedSettings, description=__doc__)
     told = {str(entries): measure(entries, settings) for entries in settings.entries}
-    names = [name for name in next(iter(told.values())) if name != 'rivals_us']
-    rows = [[name, *(part[name] for part in told.values())] for name in names]
-    for rival in told[str(settings.entries[0])].get('rivals_us', ()):
-        rows.append([f'exact, {rival}', *(part['rivals_us'][rival] for part in told.values())])
-    print_table('look-ups', ['microseconds', *told], rows)
+    print_table('look-ups', ['microseconds', *told, 'growth'], table(list(told.values())))
+    if settings.rivals and not importlib.util.find_spec('diskcache'):
+        print('diskcache is not installed and was not asked: pip install diskcache')
     if settings.json:
         write_atomically(settings.json, json.dumps({'entries': told}, indent=2) + '\n')
 
