@@ -77,7 +77,7 @@ prepare() {
   case " $command $* " in
     ' replay-gold '* | *' --preset smollm2-bfcl '* | *' --preset=smollm2-bfcl '* | *' bfcl '* | *' tau2 '*)
       install bench --no-deps -r requirements-bench.txt ;;
-    ' sweep '*' --search '* | ' sweep '*' --where slurm '* | ' sweep '*' --where=slurm '*)
+    ' sweep'*' --search '* | ' sweep'*' --where slurm '* | ' sweep'*' --where=slurm '*)
       install sweep -r requirements-sweep.txt ;;
   esac
 }
