@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rewards_episodes import ask, find, goal, make_task, play, say
 
-from cacherl_jax.compose.refill import outcomes, refilled, undecided
+from cacherl_jax.compose.refill import outcomes, refilled, undecided, undecided_share
 from cacherl_jax.config import PRESETS
 from cacherl_jax.rewards.facts import FactSettings, gather_facts
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings, hybrid_reward, weights_at
@@ -110,6 +110,14 @@ def test_what_is_put_aside_counts_for_the_curriculum_unless_it_was_spoiled():
     counted = [e for e in everybody if e.termination is Termination.ANSWERED]
     assert sorted(one.id for one, _, _ in told) == sorted(e.task.id for e in counted)
     assert found.aside
+
+
+def test_groups_that_agree_are_counted():
+    found, _ = step_of(0, decided=range(0, 12, 2))
+    facts = gather_facts(found.episodes, FactSettings())
+    rewards = hybrid_reward(facts, weights_at(0, WeightSettings()), HybridSettings())
+    odd = sum(number(one) % 2 for one in found.groups)
+    assert undecided_share(rewards, SAMPLES) == odd / GROUPS
 
 
 def test_a_group_is_undecided_where_all_that_count_are_paid_the_same():

@@ -56,6 +56,12 @@ def undecided(paid: np.ndarray, counted: np.ndarray, samples: int) -> np.ndarray
     return highest - lowest < SAME_REWARD
 
 
+def undecided_share(rewards: Rewards, samples: int) -> float:
+    """How many of a step's groups agree, of all."""
+    paid, counted = map(np.asarray, fetch((rewards.total, rewards.counted)))
+    return float(undecided(paid, counted, samples).mean())
+
+
 def refilled(
     play: Play,
     groups: Sequence[Task],

@@ -1,6 +1,7 @@
 """Open a run: do what comes before RL or take up a checkpoint; bind the functions of the loop."""
 
 import dataclasses
+import functools
 import json
 import shutil
 import time
@@ -24,7 +25,7 @@ from cacherl_jax.compose.agent import (
 from cacherl_jax.compose.contents import contents
 from cacherl_jax.compose.judging import final_scorer
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
-from cacherl_jax.compose.refill import outcomes, refilled
+from cacherl_jax.compose.refill import outcomes, refilled, undecided_share
 from cacherl_jax.compose.scoring import own_of, reference_of
 from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
@@ -175,11 +176,8 @@ class Run:
 
     def rollout(self, learned, groups, step, standing):
         """Episodes of the step's tasks, answered from the tool cache; groups may be exchanged."""
-        policy = self.tuning.policy(learned)
-        *played, self.aside = refilled(
-            lambda asked: self._rollout(policy, asked, step),
-            groups, step, standing, self.config, self.source,
-        )  # fmt: skip
+        play = functools.partial(self._rollout, self.tuning.policy(learned), step=step)
+        *played, self.aside = refilled(play, groups, step, standing, self.config, self.source)
         return played
 
     def update(self, learner, batch, lengths):
@@ -229,6 +227,7 @@ class Run:
                 'rewards/solved': np.mean([e.task.solved(e) for e in episodes]),
                 'episodes/played': self.totals.episodes,
                 'episodes/aside': len(self.aside),
+                'rewards/undecided_groups': undecided_share(rewards, self.config.rollout.samples),
                 'episodes/turns': np.mean([len(e.turns) for e in episodes]),
                 'episodes/tokens': jnp.mean(fresh.length),
                 'perf/step_seconds': time.time() - started,
