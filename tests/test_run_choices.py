@@ -11,6 +11,19 @@ from tiny_policy import SETTINGS, make_policy
 from cacherl_jax.compose.agent import load_agent
 from cacherl_jax.compose.command import read_config
 from cacherl_jax.compose.run import Run
+from cacherl_jax.run.degeneration import (
+    CUT,
+    DOOR,
+    ENTROPY,
+    FAILED,
+    FINITE,
+    MISUSED,
+    PAID,
+    REPEATED,
+    SPOILED,
+    SUCCESS,
+    TOKENS,
+)
 from experiments.train import train
 
 pytestmark = pytest.mark.slow
@@ -20,6 +33,9 @@ CHOSEN = (
     '--advantage.estimator gae --update.loss.sampler-truncation 2 --refills 1 '
     '--admission.failures-fraction 0.3 --update.epochs 2 --learning-rate 0.01'
 ).split()
+NONE = '--mix.share.start 0 --mix.share.end 0'.split()
+WATCHED = {SUCCESS, ENTROPY, TOKENS, *FINITE, *REPEATED, *MISUSED, *FAILED, *SPOILED, *PAID, *CUT}
+WATCHED |= {'policy/kl', 'update/refused', 'update/zero_advantage_rows'}
 
 
 @pytest.fixture(scope='module')
@@ -67,10 +83,9 @@ def test_a_critic_and_all_else_that_may_be_chosen_survive_a_run_in_pieces(begin)
 
 
 def test_a_share_of_0_is_plain_grpo_bit_for_bit_whatever_the_cache_holds(begin):
-    none = ['--mix.share.start', '0', '--mix.share.end', '0']
     closed = ['--admission.minimum-return', '99']
     (full, learned), (empty, plain) = (
-        begin(name, STEPS, *none, *more) for name, more in (('full', []), ('empty', closed))
+        begin(name, STEPS, *NONE, *more) for name, more in (('full', []), ('empty', closed))
     )
     assert_same(learned.params, plain.params)
     held, nothing = numbers_of(full), numbers_of(empty)
@@ -79,3 +94,9 @@ def test_a_share_of_0_is_plain_grpo_bit_for_bit_whatever_the_cache_holds(begin):
         assert {k: v for k, v in one.items() if not k.startswith('rollout_cache/')} == {
             k: v for k, v in other.items() if not k.startswith('rollout_cache/')
         }
+
+
+def test_the_watchdog_reads_numbers_that_a_run_writes(begin):
+    run, _ = begin('full', STEPS, *NONE)
+    for line in numbers_of(run):
+        assert line.keys() >= WATCHED and any(name.startswith(DOOR) for name in line)
