@@ -197,6 +197,7 @@ def test_best_effort_leaves_out_the_tasks_own_gold_unless_asked_and_counts_it():
         assert cache.open_session('other', [tool], dict, 0).answer(ask)[0].tier is Tier.BEST_EFFORT
         told = cache.commit()
         assert told['tool_cache/own_gold_nearest'] == 1
+        assert told['tool_cache/leak_fraction'] == 0.5
         assert told['tool_cache/own_gold_answers'] == own_gold
 
 

@@ -2,8 +2,9 @@
 
     score = Σ w s / Σ w over the scorers that have something to say
 
-A whole batch is asked about at once, so that a slow scorer is waited for once.  Only answers whose
-ending keeps its reward are asked about.  With the checker alone the score is the checker's.
+A whole batch is asked about at once, so that a slow scorer is waited for once; of several processes
+the first asks.  Only answers whose ending keeps its reward are asked about.  With the checker alone
+the score is the checker's.
 """
 
 import dataclasses

@@ -187,6 +187,9 @@ def _metrics(counts: Counter[str]) -> dict[str, float]:
         for tier in Tier
     }
     leaks = {name: float(counts[name]) for name in ('own_gold_nearest', 'own_gold_answers')}
+    # Of the calls that nothing recorded answers: what share has its own gold for the nearest.
+    unknown = counts[Tier.BEST_EFFORT.name.lower()] + counts[Tier.MISS.name.lower()]
+    leaks['leak_fraction'] = counts['own_gold_nearest'] / max(unknown, 1)
     return (
         {'tool_cache/answers': float(answers)}
         | shares
