@@ -8,7 +8,8 @@ processes the first asks the tools, and all go on with what it was told.
 import collections
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from cacherl_jax.chat.parse import HERMES, CallFormat, parse_turn
 from cacherl_jax.chat.template import Chat, tool_message
 from cacherl_jax.policy.decode import Decoder
 from cacherl_jax.policy.slots import DecodeState, Prompt, Rest
-from cacherl_jax.processes import whole
+from cacherl_jax.processes import is_first, whole
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.together import asked_once, opened_on_first
 from cacherl_jax.tools.tool import Call, ParseError, Result, Status, specification
@@ -35,10 +36,11 @@ class RolloutSettings:
     max_parse_failures: int = 2  # turns in a row in which nothing meant as a call could be read
     max_timeouts: int = 2  # turns in a row in which every call timed out: our trouble
     tool_workers: int = 8  # sessions answered side by side
+    overlap: bool = False  # one half's tools run while the other half writes: for slow tools
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            if getattr(self, field.name) < 1:
+            if field.name != 'overlap' and getattr(self, field.name) < 1:
                 raise ValueError(
                     f'{field.name} must be at least 1, got {getattr(self, field.name)}'
                 )
@@ -58,6 +60,14 @@ class _Seat:
     parse_failures: int = 0
     timeouts: int = 0
     answers: int = 0
+
+
+class _Asked(NamedTuple):
+    """Turns that came to rest, and their calls, under way."""
+
+    resting: dict[int, Rest]  # why each slot rests
+    turns: dict[int, Turn]
+    calls: dict[int, Future]  # of the turns that are acted on; nothing where others ask the tools
 
 
 def make_rollout(
@@ -82,9 +92,8 @@ def make_rollout(
         return address(tasks, samples)
 
     def rollout(params, groups: Sequence[Task], step: int):
-        table = _Table(
-            chat, decoder, opened_on_first(open_session), settings, call_format, row_keys
-        )
+        opened = opened_on_first(open_session)
+        table = _Table(chat, decoder, opened, settings, call_format, row_keys)
         return table.play(params, groups, step, rows)
 
     return rollout
@@ -115,11 +124,16 @@ class _Table:
         episodes: list[Episode | None] = [None] * total
         state, store = self.decoder.init(), self.decoder.empty_store(rows)
         prompts: dict[int, Prompt] = {}
+        asked = _Asked({}, {}, {})
         with self.pool:
             while waiting or self.seats:
                 state = self._seat(params, state, groups, step, waiting, prompts)
-                state, resting = self._decode(params, state)
-                ended, blocks = self._answer(resting, step)
+                state, resting = self._decode(params, state, asked.resting)
+                # Which turns are answered when does not hang on how long their tools take.
+                former, asked = asked, self._ask(resting)
+                if not self.settings.overlap:
+                    former, asked = asked, former
+                ended, blocks = self._answer(former, step)
                 if ended:
                     store, state = self._leave(store, state, ended, episodes)
                 if blocks:
@@ -170,9 +184,13 @@ class _Table:
             self.seats[slot] = _Seat(task, sample, row, session, length)
         return state
 
-    def _decode(self, params, state) -> tuple[DecodeState, dict[int, Rest]]:
-        """Decode until half of the seated rows rest: appending to few costs as much as to all."""
-        while True:
+    def _decode(self, params, state, aside) -> tuple[DecodeState, dict[int, Rest]]:
+        """Decode until half of the rows rest, not counting those `aside`.
+
+        Half, because appending to few costs as much as to all.
+        """
+        running = self.seats.keys() - aside
+        while running:
             longest = max(seat.length + len(seat.ids) for seat in self.seats.values())
             state, report = self.decoder.segment(params, state, longest)
             report = jax.device_get(whole(report))
@@ -180,21 +198,19 @@ class _Table:
                 seat.ids += report.ids[slot, : report.count[slot]].tolist()
             resting = {
                 slot: Rest(report.status[slot])
-                for slot in self.seats
+                for slot in running
                 if report.status[slot] != Rest.RUNNING
             }
-            if 2 * len(resting) >= len(self.seats):
+            if 2 * len(resting) >= len(running):
                 return state, resting
+        return state, {}
 
-    def _answer(self, resting, step):
-        """Parse the turns that came to rest, run their calls, say who goes on with which block."""
-        slots = sorted(resting)
-        turns = [self._turn(self.seats[slot], resting[slot]) for slot in slots]
-        played = self._run_calls([self.seats[slot] for slot in slots], turns)
+    def _answer(self, asked, step):
+        """Wait for the results of calls, say who goes on with which block."""
         ended, blocks = {}, {}
-        for slot, turn in zip(slots, played, strict=True):
+        for slot, turn in self._with_results(asked).items():
             seat = self.seats[slot]
-            why, turn, block = self._next(seat, turn, resting[slot])
+            why, turn, block = self._next(seat, turn, asked.resting[slot])
             seat.turns.append(turn)
             seat.length += len(seat.ids)
             seat.ids = []
@@ -202,37 +218,36 @@ class _Table:
                 blocks[slot] = block
             else:
                 ended[slot] = Episode(
-                    task=seat.task,
-                    sample=seat.sample,
-                    step=step,
-                    turns=tuple(seat.turns),
+                    task=seat.task, sample=seat.sample, step=step, turns=tuple(seat.turns),
                     termination=why,
-                )
+                )  # fmt: skip
         return ended, blocks
 
     def _turn(self, seat, rest) -> Turn:
         text = self.chat.message_text(seat.ids)
         parsed = parse_turn(text, self.call_format)
         return Turn(
-            text=text,
-            thinking=parsed.thinking,
-            content=parsed.content,
-            calls=parsed.calls,
-            start=seat.length,
-            stop=seat.length + len(seat.ids),
-            ended=rest is Rest.TURN_ENDED,
-        )
+            text=text, thinking=parsed.thinking, content=parsed.content, calls=parsed.calls,
+            start=seat.length, stop=seat.length + len(seat.ids), ended=rest is Rest.TURN_ENDED,
+        )  # fmt: skip
 
-    def _run_calls(self, seats, turns) -> list[Turn]:
-        """A message cut by a limit is not acted on: what it would have said is not known."""
-        acted = [number for number, turn in enumerate(turns) if turn.calls and turn.ended]
-        if not acted:
-            return turns
-        asked = [seats[number] for number in acted], [turns[number].calls for number in acted]
-        answers = asked_once(lambda: list(self.pool.map(_answers, *asked)))
-        for number, results in zip(acted, answers, strict=True):
-            turns[number] = dataclasses.replace(turns[number], results=results)
-        return turns
+    def _ask(self, resting) -> _Asked:
+        """Parse the turns that came to rest and begin their calls.
+
+        A message cut by a limit is not acted on: what it would have said is not known.
+        """
+        turns = {slot: self._turn(self.seats[slot], resting[slot]) for slot in sorted(resting)}
+        acted = [slot for slot, turn in turns.items() if turn.calls and turn.ended]
+        begin = self.pool.submit if is_first() else lambda *_: None
+        calls = {slot: begin(_answers, self.seats[slot], turns[slot].calls) for slot in acted}
+        return _Asked(resting, turns, calls)
+
+    def _with_results(self, asked) -> dict[int, Turn]:
+        played, calls = dict(asked.turns), asked.calls.values()
+        answers = asked_once(lambda: [call.result() for call in calls]) if calls else []
+        for slot, results in zip(asked.calls, answers, strict=True):
+            played[slot] = dataclasses.replace(played[slot], results=results)
+        return played
 
     def _next(self, seat, turn, rest) -> tuple[Termination | None, Turn, list[int]]:
         """Why the episode ends here, or the forced block it goes on with."""
