@@ -12,6 +12,7 @@ from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.lora import (
     LoraSettings,
     adapted,
+    adapter_between,
     init_adapter,
     load_adapter,
     merge,
@@ -35,11 +36,11 @@ def params():
     return init_params(SHAPE, jax.random.key(1))
 
 
-def stirred(settings):
+def stirred(settings, seed=3):
     """An adapter that changes something."""
     adapter = init_adapter(params(), settings, jax.random.key(2))
     leaves, tree = jax.tree.flatten(adapter)
-    keys = jax.random.split(jax.random.key(3), len(leaves))
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
     moved = [0.3 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(tree, moved)
 
@@ -65,6 +66,15 @@ def test_on_equals_merged_and_unmerged_equals_off(settings):
     back = unmerge(together, adapter, settings)
     for ours, theirs in zip(jax.tree.leaves(back), jax.tree.leaves(params()), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize('rank', [6, 30])  # as much as both have, and more than a matrix can
+def test_two_adapters_one_after_the_other_are_one(rank):
+    after = merge(merge(params(), stirred(SOME), SOME), stirred(SOME, seed=4), SOME)
+    together = LoraSettings(rank=rank, alpha=5.0, targets=SOME.targets)
+    again = merge(params(), adapter_between(params(), after, together), together)
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(after), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
 def test_only_the_adapter_learns_and_it_counts_alpha_over_rank():

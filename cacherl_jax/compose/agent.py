@@ -24,6 +24,7 @@ from cacherl_jax.config import RunConfig
 from cacherl_jax.mesh import make_mesh, parameter_placement, shard_rows
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import first_turn_start, score
+from cacherl_jax.policy.lora import LoraSettings, adapter_between, save_adapter
 from cacherl_jax.policy.numerics import NumericsSettings, cast, computed_in
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
@@ -106,6 +107,19 @@ def save_agent(agent: Agent, params: Params, folder: pathlib.Path) -> None:
     if is_first():
         save_policy(folder, agent.shape, params, agent.source)
     write_atomically(folder / 'chat_template.jinja', agent.chat.tokenizer.chat_template)
+
+
+def save_learned(agent: Agent, lora: LoraSettings, params: Params, folder: pathlib.Path) -> None:
+    """`policy/`; and `adapter/`, for PEFT on the agent's source, where adapters were learned.
+
+    Two were, the supervised start's and RL's, each of `lora.rank`; together they are one of twice.
+    """
+    save_agent(agent, params, folder / 'policy')
+    if lora.rank:
+        both = dataclasses.replace(lora, rank=2 * lora.rank, alpha=2.0 * lora.rank)
+        adapter = fetch(adapter_between(agent.params, params, both))
+        if is_first():
+            save_adapter(folder / 'adapter', adapter, both, str(agent.source))
 
 
 def task_source(config: RunConfig) -> Callable[[str, str, int, int], Task]:

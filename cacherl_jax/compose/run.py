@@ -19,7 +19,7 @@ from cacherl_jax.compose.agent import (
     refused,
     rl_optimizer,
     rollout_of,
-    save_agent,
+    save_learned,
     training_source,
 )
 from cacherl_jax.compose.contents import contents
@@ -287,7 +287,7 @@ class Run:
         final = self._evaluate(params)
         suites = {n: {'supervised': self.supervised[n], 'final': final[n]} for n in final}
         rl = self.totals.told(config.steps)
-        save_agent(self.agent, params, self.folder / 'policy')
+        save_learned(self.agent, config.lora, params, self.folder)
         write_result(
             self.folder / 'result.json', suites=suites, rl=rl,
             seconds=self.clock.seconds(), seed=config.seed, config=config,

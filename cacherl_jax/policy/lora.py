@@ -105,6 +105,34 @@ def unmerge(merged: Params, adapter: Adapter, settings: LoraSettings) -> Params:
     return merge(merged, {'layers': layers}, settings)
 
 
+def adapter_between(before: Params, after: Params, settings: LoraSettings) -> Adapter:
+    """The adapter that makes `after` of `before`, which differ by adapters of this rank together.
+
+    W' - W = Q (Q^T (W' - W)) for an orthonormal Q of its range, which as many random products span
+    (arxiv.org/abs/0909.4061).  A change of higher rank is not told whole.
+    """
+
+    def matrix(name, old, new, key):
+        inputs, sizes = LAYER[name].turned, old.shape
+        change = (new.astype(jnp.float32) - old.astype(jnp.float32)).reshape(
+            math.prod(sizes[:inputs]), -1
+        )
+        seen = change @ jax.random.normal(key, (change.shape[1], settings.rank))
+        basis = jnp.linalg.qr(seen)[0]
+        basis = jnp.pad(basis, [(0, 0), (0, settings.rank - basis.shape[1])])
+        return {
+            'lora_a': basis.reshape(*sizes[:inputs], settings.rank),
+            'lora_b': (basis.T @ change / settings.scale).reshape(settings.rank, *sizes[inputs:]),
+        }
+
+    matrix = jax.jit(matrix, static_argnums=0)
+    layers = tuple(
+        {name: matrix(name, old[name], new[name], jax.random.key(0)) for name in settings.targets}
+        for old, new in zip(before['layers'], after['layers'], strict=True)
+    )
+    return {'layers': layers}
+
+
 # ---- on disk, as PEFT keeps it
 
 
