@@ -35,7 +35,7 @@ from cacherl_jax.compose.halfway import halfway_params
 from cacherl_jax.compose.start import model_hash
 from cacherl_jax.config import PRESETS, RunConfig
 from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
-from cacherl_jax.evaluate.cost import cost_of, tasks_hash
+from cacherl_jax.evaluate.cost import cost_of, priced, tasks_hash
 from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.evaluate.process import expert_accuracy
@@ -69,6 +69,7 @@ class EvaluateSettings:
     tasks: int = 16  # of each suite and level
     samples: int = 1  # attempts at each task
     max_turns: int = 0  # assistant messages of an attempt; 0: as the run or the preset has it
+    result_characters: int = 0  # most that is read of a result; 0: as the run or the preset has it
     sampling: SamplingSettings = SamplingSettings(temperature=0.0)
     # What of a benchmark is played and shown; not given: as the run or the preset has it.
     bfcl: BfclSettings = BfclSettings()
@@ -98,8 +99,8 @@ class EvaluateSettings:
         for name in ('tasks', 'samples', 'endpoint_tokens', 'endpoint_workers'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be at least 1, got {getattr(self, name)}')
-        if self.max_turns < 0:
-            raise ValueError(f'max_turns must be 0 or more, got {self.max_turns}')
+        if min(self.max_turns, self.result_characters) < 0:
+            raise ValueError('max_turns and result_characters must be 0 or more')
 
 
 def is_run(folder: pathlib.Path) -> bool:
@@ -140,6 +141,7 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
         levels=settings.levels or config.curriculum.levels,
     )
     turns = settings.max_turns or config.rollout.max_turns
+    most = settings.result_characters or config.execute.result_characters
     return dataclasses.replace(
         config,
         model=model or config.model,
@@ -147,6 +149,7 @@ def config_of(settings: EvaluateSettings) -> RunConfig:
         bfcl=settings.bfcl,
         tau2=settings.tau2,
         rollout=dataclasses.replace(config.rollout, max_turns=turns),
+        execute=dataclasses.replace(config.execute, result_characters=most),
         facts=dataclasses.replace(config.facts, turns=max(turns, config.facts.turns)),
         seed=settings.seed,
     )
@@ -254,12 +257,6 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     if usage and settings.endpoint_price:
         usage |= {'price': priced(usage, settings.endpoint_price)}
     return {'suites': suites, 'cost': cost_of(episodes), 'usage': usage, 'episodes': episodes}
-
-
-def priced(usage: Mapping[str, float], price: tuple[float, float]) -> float:
-    """What a million prompt and a million completion tokens cost, for those that were used."""
-    asked, written = (usage[f'{kind}_tokens'] for kind in ('prompt', 'completion'))
-    return (asked * price[0] + written * price[1]) / 1e6
 
 
 def write_episodes(path: pathlib.Path, episodes: Sequence[Episode]) -> None:

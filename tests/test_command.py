@@ -108,10 +108,14 @@ def test_a_run_is_evaluated_on_its_own_benchmark_settings_where_none_are_given(t
     assert evaluate.config_of(asked).bfcl == asked.bfcl
 
 
-def test_an_evaluation_may_allow_more_turns_than_training_did(tmp_path):
-    run = run_of(tmp_path / 'run')
-    own, more = (evaluate.config_of(settings(run, max_turns=turns)) for turns in (0, 40))
-    assert own.rollout == PRESETS['small'].rollout and more.rollout.max_turns == 40
+def test_an_evaluation_may_allow_more_than_training_did(tmp_path):
+    run, small = run_of(tmp_path / 'run'), PRESETS['small']
+    own, more = (
+        evaluate.config_of(settings(run, max_turns=turns, result_characters=most))
+        for turns, most in ((0, 0), (40, 50_000))
+    )
+    assert (own.rollout, own.execute) == (small.rollout, small.execute)
+    assert (more.rollout.max_turns, more.execute.result_characters) == (40, 50_000)
 
 
 def test_a_benchmark_without_tasks_of_a_level_is_refused(monkeypatch):

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cacherl_jax.tasks.task import Episode, Task
 from cacherl_jax.tools.tool import Tier, specification
@@ -22,6 +22,12 @@ def cost_of(episodes: Sequence[Episode]) -> dict[str, float]:
         'live_seconds': round(sum(result.seconds for result in live), 3),
         'calls_saved': len(results) - len(live) - missed,
     }
+
+
+def priced(usage: Mapping[str, float], price: tuple[float, float]) -> float:
+    """What a million prompt and a million completion tokens cost, for those that were used."""
+    asked, written = (usage[f'{kind}_tokens'] for kind in ('prompt', 'completion'))
+    return (asked * price[0] + written * price[1]) / 1e6
 
 
 def tasks_hash(tasks: Sequence[Task]) -> str:
