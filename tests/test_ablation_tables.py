@@ -1,6 +1,7 @@
 """Tables and figures of ablations: what is compared with what, and how sure one can be."""
 
 import csv
+import dataclasses
 import io
 import math
 import xml.etree.ElementTree
@@ -109,6 +110,15 @@ def test_a_row_without_runs_is_shown_as_such():
     assert rows[3][:4] == ['none', '0', '–', '–'] and len(rows[3]) == len(columns)
     assert rows[1][2].startswith('0.833 (') and rows[1][3].startswith('+0.333 (')
     assert rows[0][-1] == 'exact 50%, fuzzy 17%, best effort 33%, miss 0%'
+
+
+def test_a_row_that_asked_for_nothing_has_no_mix_of_tiers():
+    run = outcome_of(1)
+    numbers = {name: 0.0 if 'share' in name else x for name, x in run.numbers.items()}
+    columns, rows = cells(
+        entries({'no RL': {0: dataclasses.replace(run, numbers=numbers)}}, 'no RL')
+    )
+    assert rows[0][columns.index('answers from')] == '–'
 
 
 def test_what_a_target_took_is_compared_with_the_baseline():

@@ -127,8 +127,9 @@ def _cells(entry: Mapping[str, Any], prices: Sequence[str]) -> list[str]:
         shown.append(_shown(entry[f'{measure} difference'], sign='+'))
     shown.append(_shown(entry.get('success on seen')))
     shares = [(tier, entry.get(f'{tier} share')) for tier in TIERS]
-    mix = [f'{tier.replace("_", " ")} {share.mean:.0%}' for tier, share in shares if share]
-    shown.append(', '.join(mix) or '–')
+    mix = [(tier.replace('_', ' '), share.mean) for tier, share in shares if share]
+    asked = any(share for _, share in mix)  # a row without RL asks for nothing
+    shown.append(', '.join(f'{tier} {share:.0%}' for tier, share in mix) if asked else '–')
     for name in prices:
         digits = 1 if name.startswith('times') else 0
         value = entry.get(name)
