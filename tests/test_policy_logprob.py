@@ -1,5 +1,6 @@
 """Laws of scoring: what the trainer computes is the plain softmax, whatever the packing."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cacherl_jax.bench.memory import memory_of
 from cacherl_jax.policy import logprob, transformer
 from cacherl_jax.policy.logprob import first_turn_start, hidden_states, score
 from cacherl_jax.policy.sample import FORBIDDEN, SamplingSettings
@@ -100,6 +102,17 @@ def test_the_chunk_changes_no_score(chunk, monkeypatch):
     monkeypatch.setattr(logprob, 'CHUNK_ENTRIES', chunk * SHAPE.vocab)
     found = jax.jit(lambda p: score(p, SHAPE, tokens, scored))(params())
     assert_close(found, direct(params(), tokens, scored))
+
+
+def test_the_gradient_keeps_the_head_once_however_many_chunks_there_are(monkeypatch):
+    """One head for each chunk would be larger than the logits that chunks are there to avoid."""
+    shape = dataclasses.replace(SHAPE, vocab=700)
+    tokens, scored = rows(16)
+    monkeypatch.setattr(logprob, 'CHUNK_ENTRIES', 2 * shape.vocab)
+    made = transformer.init_params(shape, jax.random.key(0))
+    total = jax.grad(lambda p: sum(x.sum() for x in score(p, shape, tokens, scored)))
+    held = memory_of(jax.jit(total).lower(made).compile())
+    assert held.largest_bytes <= made['head'].nbytes
 
 
 @pytest.mark.parametrize('kept', [False, True])

@@ -89,7 +89,6 @@ def score(
     place = jnp.pad(order, (0, padding)).reshape(-1, chunk)
     live = jnp.pad(scored.reshape(-1)[order], (0, padding)).reshape(-1, chunk)
 
-    @jax.checkpoint
     def read(where):
         logits = transformer.logits_of(params, shape, before[where])
         if end_ids and no_end is not None:
@@ -101,6 +100,9 @@ def score(
     def skip(where):
         return jnp.zeros(chunk), jnp.zeros(chunk)
 
+    # Around the choice: what a branch keeps for its gradient is kept by every turn of the loop, the
+    # whole head with it.
+    @jax.checkpoint
     def one(_, item):
         where, kept = item
         chosen, entropy = jax.lax.cond(kept.any(), read, skip, where)
