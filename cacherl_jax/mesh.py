@@ -4,9 +4,11 @@ Rows are split over `data` and `fsdp`, parameters over `fsdp` and `tensor`.  The
 only place where that is decided; nobody else names a mesh axis.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,9 +73,14 @@ class MeshSettings:
 
 
 def make_mesh(settings: MeshSettings, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh over `devices`, or over all; a product that is not their number is refused."""
-    devices = jax.devices() if devices is None else list(devices)
+    """The mesh over `devices`, or over all; a product that is not their number is refused.
+
+    A CPU stands for as many devices as the mesh has places, where JAX was not asked for any yet.
+    """
     sizes = tuple(getattr(settings, name) for name in MESH_AXES)
+    if devices is None:
+        _divide_cpu(math.prod(sizes))
+    devices = jax.devices() if devices is None else list(devices)
     if math.prod(sizes) != len(devices):
         product = ' x '.join(f'{name} {size}' for name, size in zip(MESH_AXES, sizes, strict=True))
         raise ValueError(
@@ -128,9 +135,14 @@ def shard_params(params: Any, mesh: Mesh) -> Any:
     return _put(params, shardings)
 
 
+def row_shares(mesh: Mesh) -> int:
+    """Over how many devices rows are split."""
+    return math.prod(mesh.shape[name] for name in MESH_AXIS['row'])
+
+
 def shard_rows(tree: Any, mesh: Mesh) -> Any:
     """Arrays [row, ...] on the mesh, split by rows; rows that do not divide are refused."""
-    shares = math.prod(mesh.shape[name] for name in MESH_AXIS['row'])
+    shares = row_shares(mesh)
     for path, leaf in jax.tree.leaves_with_path(tree):
         if leaf.ndim == 0 or leaf.shape[0] % shares:
             raise ValueError(
@@ -170,6 +182,9 @@ def laid_out_like(array: Any, other: Any) -> jax.Array:
 
 def _put(tree: Any, shardings: Any) -> Any:
     """The tree laid out; of several processes each has all of it and keeps its part."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+        # device_put in a compiled function decides nothing: every device would do all rows.
+        return jax.lax.with_sharding_constraint(tree, shardings)
     if jax.process_count() == 1:
         return jax.device_put(tree, shardings)
     # device_put refuses random keys here, and compares all other arrays between the processes.
@@ -178,6 +193,30 @@ def _put(tree: Any, shardings: Any) -> Any:
 
 def _as_it_is(tree: Any) -> Any:
     return tree
+
+
+def by_rows(function: Callable, mesh: Mesh | None) -> Callable:
+    """function(whole, *rows) -> rows, run by each device on its own rows alone where it can be.
+
+    Where parameters are split too the devices need each other, and the compiler sees to it.
+    """
+    if mesh is None or mesh.size == 1 or mesh.size != mesh.shape['data']:
+        return function
+    rows = partition('row')
+
+    def spread(whole, *rest):
+        specs = (PartitionSpec(), *[rows] * len(rest))
+        alone = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)
+        return alone(whole, *rest)
+
+    return spread
+
+
+def _divide_cpu(count: int) -> None:
+    """Have the CPU counted as `count` devices, unless the devices are known already."""
+    if count > 1 and 'xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
+        with contextlib.suppress(RuntimeError):
+            jax.config.update('jax_num_cpu_devices', count)
 
 
 @functools.cache

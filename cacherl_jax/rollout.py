@@ -20,9 +20,10 @@ from cacherl_jax.chat.template import Chat, tool_message
 from cacherl_jax.policy.decode import Decoder
 from cacherl_jax.policy.slots import DecodeState, Prompt, Rest
 from cacherl_jax.processes import is_first, whole
+from cacherl_jax.seat import Seat, past_a_limit
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.together import asked_once, opened_on_first
-from cacherl_jax.tools.tool import Call, ParseError, Result, Status, specification
+from cacherl_jax.tools.tool import Call, Result, specification
 from cacherl_jax.tools.untold import answer_told
 from cacherl_jax.trajectory import Trajectory
 
@@ -44,22 +45,6 @@ class RolloutSettings:
                 raise ValueError(
                     f'{field.name} must be at least 1, got {getattr(self, field.name)}'
                 )
-
-
-@dataclasses.dataclass
-class _Seat:
-    """An episode in a slot: what the host must remember between segments."""
-
-    task: Task
-    sample: int
-    row: int  # where its trajectory goes
-    session: object
-    length: int  # tokens written when its current turn began
-    ids: list[int] = dataclasses.field(default_factory=list)  # sampled in this turn
-    turns: list[Turn] = dataclasses.field(default_factory=list)
-    parse_failures: int = 0
-    timeouts: int = 0
-    answers: int = 0
 
 
 class _Asked(NamedTuple):
@@ -105,7 +90,7 @@ class _Table:
     def __init__(self, chat, decoder, open_session, settings, call_format, row_keys):
         self.chat, self.decoder, self.open_session = chat, decoder, open_session
         self.settings, self.call_format, self.row_keys = settings, call_format, row_keys
-        self.seats: dict[int, _Seat] = {}
+        self.seats: dict[int, Seat] = {}
         self.pool = ThreadPoolExecutor(settings.tool_workers)
 
     def play(self, params, groups, step, rows):
@@ -137,29 +122,48 @@ class _Table:
                 if ended:
                     store, state = self._leave(store, state, ended, episodes)
                 if blocks:
-                    reach = max(self.seats[slot].length + len(blocks[slot]) for slot in blocks)
-                    state = self.decoder.append(params, state, blocks, reach)
                     for slot, block in blocks.items():
                         self.seats[slot].length += len(block)
+                    state = self.decoder.append(params, state, blocks, self._longest())
         return store, episodes
 
     def _seat(self, params, state, groups, step, waiting, prompts) -> DecodeState:
-        """Give each free slot the next waiting episode; a group's prompt is read once."""
-        free = [slot for slot in range(self.decoder.settings.slots) if slot not in self.seats]
-        while free and waiting:
-            group = waiting[0][0]
-            taken = []
-            while free and waiting and waiting[0][0] == group:
-                taken.append((free.pop(0), waiting.popleft()[1]))
-            task = groups[group]
-            if group not in prompts:
-                prompts[group] = self._read_prompt(params, task)
-            state = self._admit(state, prompts[group], task, step, taken, group)
+        """Give waiting episodes their slots; a group's prompt is read once."""
+        self._read_ahead(params, groups, waiting, prompts)
+        while waiting:
+            group, taken = waiting[0][0], []
+            for slot in self._free(group):
+                if waiting and waiting[0][0] == group:
+                    taken.append((slot, waiting.popleft()[1]))
+            if not taken:
+                break
+            state = self._admit(state, prompts[group], groups[group], step, taken, group)
             if not waiting or waiting[0][0] != group:
                 del prompts[group]
         return state
 
-    def _read_prompt(self, params, task) -> Prompt:
+    def _free(self, group) -> list[int]:
+        """The slots without an episode whose neighbours, if any, are of this group."""
+        share, size = self.decoder.settings.share, self.settings.samples
+        held = {slot // share: seat.row // size for slot, seat in self.seats.items()}
+        slots = range(self.decoder.settings.slots)
+        return [
+            slot
+            for slot in slots
+            if slot not in self.seats and held.get(slot // share, group) == group
+        ]
+
+    def _read_ahead(self, params, groups, waiting, prompts):
+        """Read the prompts of as many waiting groups as there is room for, side by side."""
+        share = self.decoder.settings.share
+        held = {slot // share for slot in self.seats}
+        free = self.decoder.settings.slots // share - len(held)
+        wanted = list(dict.fromkeys(group for group, _ in waiting))[:free]
+        wanted = [group for group in wanted if group not in prompts]
+        read = self.decoder.prefill(params, [self._prompt_ids(groups[group]) for group in wanted])
+        prompts.update(zip(wanted, read, strict=True))
+
+    def _prompt_ids(self, task) -> list[int]:
         ids = self.chat.prompt_ids(task.messages, [specification(tool) for tool in task.told()])
         room = self.decoder.settings.context_tokens
         if len(ids) >= room:
@@ -167,7 +171,7 @@ class _Table:
                 f'the prompt of task {task.id} has {len(ids)} tokens and context_tokens is {room}; '
                 'raise context_tokens, or offer fewer tools'
             )
-        return self.decoder.prefill(params, ids)
+        return ids
 
     def _admit(self, state, prompt, task, step, taken, group) -> DecodeState:
         size = self.settings.samples
@@ -181,7 +185,7 @@ class _Table:
         for slot, sample in taken:
             session = self.open_session(task.id, task.tools, task.start, sample)
             row = group * size + sample
-            self.seats[slot] = _Seat(task, sample, row, session, length)
+            self.seats[slot] = Seat(task, sample, row, session, length, length)
         return state
 
     def _decode(self, params, state, aside) -> tuple[DecodeState, dict[int, Rest]]:
@@ -191,8 +195,7 @@ class _Table:
         """
         running = self.seats.keys() - aside
         while running:
-            longest = max(seat.length + len(seat.ids) for seat in self.seats.values())
-            state, report = self.decoder.segment(params, state, longest)
+            state, report = self.decoder.segment(params, state, self._longest())
             report = jax.device_get(whole(report))
             for slot, seat in self.seats.items():
                 seat.ids += report.ids[slot, : report.count[slot]].tolist()
@@ -204,6 +207,10 @@ class _Table:
             if 2 * len(resting) >= len(running):
                 return state, resting
         return state, {}
+
+    def _longest(self) -> int:
+        """Most tokens behind a prompt."""
+        return max(seat.length + len(seat.ids) - seat.prompt for seat in self.seats.values())
 
     def _answer(self, asked, step):
         """Wait for the results of calls, say who goes on with which block."""
@@ -268,20 +275,7 @@ class _Table:
         block = self.chat.suffix_ids(messages)
         room = self.decoder.settings.context_tokens - seat.length - len(seat.ids) - len(block)
         full = Termination.CONTEXT_FULL if room < 1 else None
-        return self._limits(seat, turn) or full, turn, block
-
-    def _limits(self, seat, turn) -> Termination | None:
-        broken = bool(turn.calls) and all(isinstance(call, ParseError) for call in turn.calls)
-        late = bool(turn.results) and all(r.status is Status.TIMEOUT for r in turn.results)
-        seat.parse_failures = seat.parse_failures + 1 if broken else 0
-        seat.timeouts = seat.timeouts + 1 if late else 0
-        if seat.parse_failures >= self.settings.max_parse_failures:
-            return Termination.PARSE_FAILURES
-        if seat.timeouts >= self.settings.max_timeouts:
-            return Termination.TOOL_INFRASTRUCTURE
-        if len(seat.turns) + 1 >= self.settings.max_turns:
-            return Termination.MAX_TURNS
-        return None
+        return past_a_limit(seat, turn, self.settings) or full, turn, block
 
     def _leave(self, store, state, ended, episodes) -> tuple[Trajectory, DecodeState]:
         """Move finished rows out of their slots, which are free from here on."""
@@ -296,5 +290,5 @@ class _Table:
         return store, state
 
 
-def _answers(seat: _Seat, calls) -> tuple[Result, ...]:
+def _answers(seat: Seat, calls) -> tuple[Result, ...]:
     return answer_told(seat.session, calls, seat.task.told(seat.answers), seat.task.tools)

@@ -25,6 +25,7 @@ import tyro
 from cacherl_jax.bench.play import decoder_of, make_player
 from cacherl_jax.bench.rollout import GREEDY
 from cacherl_jax.bench.workloads import RolloutWork
+from cacherl_jax.mesh import MeshSettings, make_mesh
 from cacherl_jax.policy import transformer
 from cacherl_jax.policy.hugging_face import config_of
 from cacherl_jax.policy.logprob import hidden_states, score
@@ -112,7 +113,7 @@ def greedy_by_decoder(
     shape: Shape, params: Params, work: RolloutWork, prompts, tools
 ) -> np.ndarray:
     """The same rows by prefill, cache and forced blocks."""
-    decoder = decoder_of(shape, work, GREEDY)
+    decoder = decoder_of(shape, work, GREEDY, make_mesh(MeshSettings()))
     return fetch(make_player(decoder, params, work, prompts, tools)(0).tokens)
 
 

@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 import optax
-from eight_devices_update import SHAPE, TOKENS, batch, scored
-from jax.tree_util import Partial
+from eight_devices_update import SHAPE, TOKENS, batch, scoring
 
 from cacherl_jax.compose.tuning import Tuning
 from cacherl_jax.grpo.update import UpdateSettings, make_update
@@ -22,7 +21,7 @@ def begun(data, fsdp, tensor):
     params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
     tuning = Tuning(settings=LORA, params=params)
     settings = UpdateSettings(micro_rows=8, widths=(16, TOKENS))
-    score = tuning.score(Partial(scored))
+    score = tuning.score(scoring(mesh))
     update = make_update(score, optax.adam(1e-2), settings, row_placement(mesh))
     return tuning, update
 

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from cacherl_jax.mesh import (
     MeshSettings,
+    by_rows,
     make_mesh,
     parameter_placement,
     shard_params,
@@ -115,3 +116,23 @@ def test_ragged_writes_work_on_arrays_of_the_mesh(mesh):
     place = shard_rows(jnp.arange(16) % 9, mesh)  # 7 and 8 write nowhere
     write = jax.jit(lambda rows, place: rows.at[jnp.arange(16), place].set(1.0, mode='drop'))
     assert write(rows, place).sum() == (np.arange(16) % 9 < 7).sum()
+
+
+@pytest.mark.parametrize(('sizes', 'alone'), [((8, 1, 1), True), ((2, 2, 2), False)])
+def test_rows_are_worked_on_without_the_others_where_each_device_has_all_parameters(sizes, alone):
+    """Whole parameters and split rows in, split rows out; the result is the same either way."""
+    mesh = make_mesh(MeshSettings(**dict(zip(('data', 'fsdp', 'tensor'), sizes, strict=True))))
+    rows = jnp.arange(32.0).reshape(16, 2)
+    place = (jnp.arange(16) * 5) % 2
+
+    def function(weight, rows, place):
+        """Indexed by row numbers: to the compiler, any row may be asked for."""
+        return rows.at[jnp.arange(rows.shape[0]), place].set(0.0) @ weight
+
+    weight = jax.device_put(jnp.ones((2, 3)), NamedSharding(mesh, P()))
+    spread = shard_rows((rows, place), mesh)
+    compiled = jax.jit(by_rows(function, mesh)).lower(weight, *spread).compile()
+    assert ('all-' not in compiled.as_text()) == alone
+    found = compiled(weight, *spread)
+    np.testing.assert_allclose(found, function(jnp.ones((2, 3)), rows, place))
+    assert not found.sharding.is_fully_replicated

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.tree_util import Partial
 
-from cacherl_jax.grpo.loss import FRESH, Batch
+from cacherl_jax.grpo.loss import FRESH, Batch, LossSettings
 from cacherl_jax.grpo.reference import make_reference
-from cacherl_jax.grpo.update import UpdateSettings, make_update
+from cacherl_jax.grpo.update import UpdateSettings, make_update, programs
 from cacherl_jax.mesh import MeshSettings, make_mesh, row_placement, shard_params
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Shape
@@ -23,8 +24,11 @@ ROWS, TOKENS = 16, 24
 LAYOUTS = ((8, 1, 1), (2, 2, 2))
 
 
-def scored(params, tokens, length, sampled):
-    return score(params, SHAPE, tokens, sampled)
+@functools.cache
+def scoring(mesh):
+    return Partial(
+        lambda params, tokens, length, sampled: score(params, SHAPE, tokens, sampled, mesh=mesh)
+    )
 
 
 def batch():
@@ -43,28 +47,33 @@ def batch():
     return rows, length
 
 
-@functools.cache
-def begun(layout):
-    """Parameters on a mesh of this layout, the update there, its cut and its placement."""
+def laid_out(layout):
     data, fsdp, tensor = layout
     devices = jax.devices()[: data * fsdp * tensor]
-    mesh = make_mesh(MeshSettings(data=data, fsdp=fsdp, tensor=tensor), devices)
+    return make_mesh(MeshSettings(data=data, fsdp=fsdp, tensor=tensor), devices)
+
+
+@functools.cache
+def begun(layout):
+    """Parameters on a mesh of this layout, the update and the reference there."""
+    mesh = laid_out(layout)
     params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
     settings, place = UpdateSettings(micro_rows=8, widths=(16, TOKENS)), row_placement(mesh)
-    return params, make_update(scored, optax.adam(1e-2), settings, place), settings, place
+    update = make_update(scoring(mesh), optax.adam(1e-2), settings, place)
+    return params, update, make_reference(scoring(mesh), settings, place)
 
 
 @functools.cache
 def run(layout):
     """Parameters, metrics and reference after two updates on a mesh of this layout."""
-    params, update, settings, place = begun(layout)
+    params, update, reference = begun(layout)
     rows, length = batch()
     learner = update.init(params)
     for _ in range(2):
         learner, metrics = update.update(learner, rows, length)
     asked = Trajectory(rows.tokens, rows.length, rows.sampled, rows.behaviour_logprob, rows.length)
-    reference = make_reference(scored, settings, place)(params, asked, length)
-    return jax.device_get((learner.params, metrics, reference)), learner
+    found = learner.params, metrics, reference(params, asked, length)
+    return jax.device_get(found), learner
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
@@ -75,6 +84,24 @@ def test_two_updates_and_a_reference_agree_with_one_device(layout):
     moments = [leaf for leaf in jax.tree.leaves(learner.optimizer_state) if leaf.ndim > 1]
     split = [not leaf.sharding.is_fully_replicated for leaf in moments]
     assert any(split) == (layout[1:] != (1, 1))
+
+
+def arithmetic(layout):
+    """FLOPs of each device for the gradient of a micro-batch."""
+    mesh = laid_out(layout)
+    params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
+    run = programs(LossSettings(), row_placement(mesh))
+    micro = jax.tree.map(lambda leaf: leaf[:8], batch()[0])
+    divisors, _ = run.begin(micro, True)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    lowered = run.accumulate.lower(zeros, params, scoring(mesh), micro, divisors)
+    return lowered.compile().cost_analysis()['flops']
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_every_device_does_its_share_of_the_arithmetic_and_no_other(layout):
+    """Rows that are not split compute the same everywhere: right, and no faster than one device."""
+    assert arithmetic(layout) < 1.4 * arithmetic((1, 1, 1)) / 8
 
 
 @pytest.mark.parametrize(('first', 'then'), [(1, 1), (0, 1), (1, 0)])

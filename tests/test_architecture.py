@@ -23,6 +23,7 @@ ROOMS = (
     ('tools',),
     ('tool_cache',),
     ('tasks',),
+    ('seat',),
     ('rollout',),
     ('rewards', 'rollout_cache', 'grpo'),
     ('supervised',),

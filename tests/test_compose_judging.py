@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -86,12 +87,26 @@ def test_a_reward_model_is_trained_on_wrong_answers_and_told_how_well(policy, tm
     assert row_scorer(load_agent(read(policy)), str(settings.out))
 
 
+def quick_to_answer(policy, folder):
+    """The same policy with a thousand more tokens that end a message: most say little else."""
+    shutil.copytree(policy, folder)
+    path = folder / 'generation_config.json'
+    told = json.loads(path.read_text())
+    own = told['eos_token_id']
+    ends = [*(own if isinstance(own, list) else [own]), *range(500, 1500)]
+    path.write_text(json.dumps(told | {'eos_token_id': ends}))
+    return folder
+
+
 @pytest.mark.slow
 def test_a_run_is_paid_by_the_model_behind_its_endpoint(policy, tmp_path):
     with serving(lambda body: says('{"score": 2}')) as (url, script):
         options = ('--final.rules', 0, '--final.language-model', 1, '--final.endpoint', url)
         options += ('--final.endpoint-model', 'm', '--final.votes', 1, '--final.quorum', 1)
-        config = dataclasses.replace(read(policy, *options), run_dir=tmp_path / 'run', steps=1)
+        config = dataclasses.replace(
+            read(quick_to_answer(policy, tmp_path / 'policy'), *options),
+            run_dir=tmp_path / 'run', steps=1,
+        )  # fmt: skip
         run = Run(config, load_agent(config), lambda: False)
         train(run.config, run, lambda **numbers: None)
     lines = map(json.loads, pathlib.Path(config.run_dir, 'metrics.jsonl').read_text().splitlines())

@@ -12,7 +12,39 @@ SHAPE = Shape(layers=1, embed=8, heads=4, kv_heads=2, head_dim=6, hidden=8, voca
 CONTEXT = 24
 
 
-write, attend = jax.jit(kv_cache.write), jax.jit(kv_cache.attend)
+write = jax.jit(kv_cache.write)
+
+
+@jax.jit
+def attend(past, query, position):
+    """With nothing in the prompts, one for each row."""
+    rows = position.shape[0]
+    return kv_cache.attend(empty(rows, 4), jnp.zeros(rows, jnp.int32), past, query, position)
+
+
+@pytest.mark.parametrize('share', [1, 2, 4])
+@pytest.mark.parametrize('block', [1, 3])
+def test_a_shared_prompt_is_read_as_if_each_row_had_its_own(share, block):
+    """Prompts of different lengths; rows that have written different amounts behind them."""
+    count, written = jnp.array([5, 2, 7, 4])[: 4 // share], jnp.array([0, 6, 3, 1])
+    _, key, value = heads(4, 16)
+    each = jnp.repeat(jnp.arange(4 // share), share)  # the prompt of each row
+    place = jnp.arange(8)
+    prompts = write(
+        empty(4 // share, 8),
+        key[: 4 // share, :8], value[: 4 // share, :8],
+        jnp.where(place < count[:, None], place, CONTEXT),
+    )  # fmt: skip
+    asked = heads(4, block, seed=1)[0]
+    upto = written[:, None] + jnp.arange(block)
+    behind = jnp.arange(16)
+    own = jnp.where(behind < (written + block)[:, None], behind, CONTEXT)
+    found = kv_cache.attend(prompts, count, write(empty(4), key, value, own), asked, upto)
+    alone = write(empty(4), key[each, :8], value[each, :8], jnp.broadcast_to(place, (4, 8)))
+    moved = jnp.where(own < CONTEXT, own + count[each][:, None], CONTEXT)
+    alone = write(alone, key, value, moved)
+    expected = attend(alone, asked, upto + count[each][:, None])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def empty(rows, context=CONTEXT):

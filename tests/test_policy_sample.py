@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cacherl_jax.policy.sample import FORBIDDEN, SamplingSettings, draw, forbid, shaped_logprobs
+from cacherl_jax.policy.sample import (
+    DRAW_BLOCK,
+    FORBIDDEN,
+    SamplingSettings,
+    draw,
+    forbid,
+    shaped_logprobs,
+)
 
 DRAWS = 20_000
 SETTINGS = [
@@ -75,14 +82,15 @@ def test_greedy_is_the_likeliest_with_certainty():
     np.testing.assert_array_equal(logprob, 0)
 
 
+@pytest.mark.parametrize('vocab', [16, 2 * DRAW_BLOCK + 7])
 @pytest.mark.parametrize('settings', [SETTINGS[0], SETTINGS[2], SETTINGS[-1]])
-def test_frequencies_are_the_probabilities(settings):
-    logprob = shaped(logits(16)[:1], settings)
-    rows = jnp.broadcast_to(logprob, (DRAWS, 16))
+def test_frequencies_are_the_probabilities(settings, vocab):
+    logprob = shaped(logits(vocab)[:1], settings)
+    rows = jnp.broadcast_to(logprob, (DRAWS, vocab))
     token, told = drawn(rows, jax.random.split(jax.random.key(7), DRAWS))
     np.testing.assert_array_equal(told, np.asarray(logprob)[0, token])
     expected = np.exp(logprob[0]) * DRAWS
-    counts = np.bincount(token, minlength=16)
+    counts = np.bincount(token, minlength=vocab)
     possible = expected > 0
     squares = (counts - expected)[possible] ** 2 / expected[possible]
     assert squares.sum() < possible.sum() + 5 * np.sqrt(2 * possible.sum())

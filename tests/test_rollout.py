@@ -113,6 +113,20 @@ def test_the_number_of_slots_changes_no_token(slots):
     same_rows(play(dataclasses.replace(SIZES, slots=slots))[0], whole()[0])
 
 
+@pytest.mark.parametrize(('slots', 'share'), [(6, 3), (6, 2), (4, 4), (3, 3)])
+def test_sharing_prompts_changes_no_token(slots, share):
+    """Also where a group is no multiple of a share, or the next group waits for its place."""
+    same_rows(play(dataclasses.replace(SIZES, slots=slots, share=share))[0], whole()[0])
+
+
+def test_a_group_shares_as_far_as_slots_and_devices_divide():
+    sizes = DecodeSettings(slots=24)
+    assert [sizes.shared_by(samples).share for samples in (1, 8, 6, 5)] == [1, 8, 6, 1]
+    assert sizes.shared_by(8, devices=2).share == 4
+    with pytest.raises(ValueError, match='share must divide slots'):
+        DecodeSettings(slots=6, share=4)
+
+
 def test_tool_latency_changes_no_token():
     same_rows(play(delay_seconds=0.02)[0], whole()[0])
 
@@ -203,7 +217,7 @@ def test_programs_do_not_multiply_with_turns(monkeypatch):
 
         return traced
 
-    for name in ('_append', '_segment', '_prefill', '_admit'):
+    for name in ('_append', '_segment', '_prefill', 'admit'):
         monkeypatch.setattr(decode, name, counting(name, getattr(decode, name)))
     decoder = make_decoder.__wrapped__(SHAPE, SIZES, SamplingSettings(), chat().end_ids)
     rollout = make_rollout(
@@ -215,7 +229,7 @@ def test_programs_do_not_multiply_with_turns(monkeypatch):
     for step in range(3, 6):
         rollout(params(), tasks(3), step)
     assert counts == before
-    assert counts['_admit'] <= len(SIZES.widths) ** 2
+    assert counts['admit'] <= len(SIZES.widths) ** 2
     assert counts['_segment'] <= len(SIZES.widths) and counts['_append'] <= len(SIZES.widths) ** 2
 
 

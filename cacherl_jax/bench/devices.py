@@ -20,7 +20,7 @@ from cacherl_jax.chat.template import Chat
 from cacherl_jax.grpo.loss import FRESH, Batch
 from cacherl_jax.grpo.reference import make_reference
 from cacherl_jax.grpo.update import UpdateSettings, make_update
-from cacherl_jax.mesh import row_placement, shard_params, shard_rows
+from cacherl_jax.mesh import row_placement, shard_params
 from cacherl_jax.policy import transformer
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import score
@@ -86,10 +86,7 @@ def _play(tokenizer, shape: Shape, params, mesh: Mesh):
 
     end_id = tokenizer.convert_tokens_to_ids('<|im_end|>')
     chat = Asking(tokenizer=tokenizer, end_ids=(end_id, *MORE_ENDS))
-    decoder = make_decoder(shape, SIZES, SamplingSettings(), chat.end_ids)
-    if mesh.size > 1:
-        empty = decoder.init
-        decoder = decoder._replace(init=lambda: shard_rows(empty(), mesh))
+    decoder = make_decoder(shape, SIZES, SamplingSettings(), chat.end_ids, mesh=mesh)
     tasks = [
         dataclasses.replace(task, tools=(tool(add),)) for task in draw(SUITES[1], 'train', 1, 2)
     ]

@@ -5,14 +5,17 @@ answer to it is given beforehand.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from cacherl_jax import keys
 from cacherl_jax.bench.workloads import RolloutWork
+from cacherl_jax.mesh import row_shares
 from cacherl_jax.policy.decode import Decoder, make_decoder
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Params, Shape
@@ -24,18 +27,19 @@ WIDTH_TOKENS = 64  # the cache is read in multiples of this: one program for eac
 
 
 def decoder_of(
-    shape: Shape, work: RolloutWork, sampling: SamplingSettings, dtype=jnp.float32
+    shape: Shape, work: RolloutWork, sampling: SamplingSettings, mesh: Mesh, dtype=jnp.float32
 ) -> Decoder:
-    """A decoder with a slot for each row, and room for all of its turns."""
+    """A decoder with a slot for each row, and room for all of its turns, over the devices."""
     settings = DecodeSettings(
         slots=work.rows,
+        share=math.gcd(work.rows // row_shares(mesh), work.group),
         context_tokens=work.row_tokens,
         turn_tokens=work.turn_tokens,
         episode_tokens=work.row_tokens,
         segment_tokens=work.turn_tokens,
         widths=(*range(WIDTH_TOKENS, work.row_tokens, WIDTH_TOKENS), work.row_tokens),
     )
-    return make_decoder(shape, settings, sampling, (shape.vocab,), dtype)  # no id ends a turn
+    return make_decoder(shape, settings, sampling, (shape.vocab,), dtype, mesh)  # no id ends a turn
 
 
 @functools.partial(jax.jit, static_argnames='rows')
@@ -55,24 +59,24 @@ def make_player(
 
     def play(number: int) -> Trajectory:
         state, own = decoder.init(), row_keys(number, work.rows)
-        for ids, group in zip(prompts.tolist(), slots, strict=True):
-            prompt = decoder.prefill(params, ids)
+        read = decoder.prefill(params, prompts.tolist())
+        for prompt, group in zip(read, slots, strict=True):
             state = decoder.admit(state, prompt, jnp.asarray(group), own[group])
         for turn, start in enumerate(work.turn_starts):
             if turn:
                 blocks = dict(enumerate(tools[turn - 1].tolist()))
-                state = decoder.append(params, state, blocks, start)
-            state = _sample_turn(decoder, params, state, start)
+                state = decoder.append(params, state, blocks, start - work.prompt_tokens)
+            state = _sample_turn(decoder, params, state, work.prompt_tokens, start)
         return state.rows
 
     return play
 
 
-def _sample_turn(decoder, params, state, start):
+def _sample_turn(decoder, params, state, prompt_tokens, start):
     """Segments until every row rests; the host reads each report, as a rollout's does."""
     written = start
     while True:
-        state, report = decoder.segment(params, state, written)
+        state, report = decoder.segment(params, state, written - prompt_tokens)
         report = fetch(report)
         written = int(report.length.max())
         if (report.status != Rest.RUNNING).all():

@@ -20,6 +20,7 @@ from cacherl_jax.bench.workloads import (
     sample_bytes,
     sample_flops,
 )
+from cacherl_jax.mesh import make_mesh, shard_params
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.run.timing import counting_programs, peak_bytes, timed
@@ -46,8 +47,10 @@ def measure_play(
     """Tokens per second of `work` on the model that the settings name."""
     shape, dtype = MODELS[settings.model], DTYPES[settings.dtype]
     peers = settings.peers.chosen(workload, settings.model) if with_peers else ()
-    decoder = decoder_of(shape, work, sampling, dtype)
-    play = make_player(decoder, parameters(shape, dtype), work, *work.inputs(shape.vocab))
+    mesh = make_mesh(settings.mesh)
+    params = shard_params(parameters(shape, dtype), mesh)
+    decoder = decoder_of(shape, work, sampling, mesh, dtype)
+    play = make_player(decoder, params, work, *work.inputs(shape.vocab))
     numbers = itertools.count()
     timing, outcomes = against_peers(
         lambda: play(next(numbers)), settings.repetitions, peers, settings.peers
@@ -72,12 +75,17 @@ GROWTH_COLUMNS = ('turns', 'tokens a row', 'tokens/s', 'of the first', 'programs
 
 
 def growth(settings: BenchSettings, turns: Sequence[int]) -> list[list]:
-    """A row of the columns above for each number of turns, all played by one decoder."""
+    """A row of the columns above for each number of turns, all played by one decoder.
+
+    It has met all of its widths before, for the number of programs hangs on those alone.
+    """
     shape, dtype = MODELS[settings.model], DTYPES[settings.dtype]
     works = [dataclasses.replace(rollout_work(settings.model), turns=count) for count in turns]
     longest = max(works, key=lambda work: work.row_tokens)
-    decoder = decoder_of(shape, longest, SamplingSettings(), dtype)
-    params, rows, first = parameters(shape, dtype), [], None
+    mesh = make_mesh(settings.mesh)
+    decoder = decoder_of(shape, longest, SamplingSettings(), mesh, dtype)
+    params, rows, first = shard_params(parameters(shape, dtype), mesh), [], None
+    make_player(decoder, params, longest, *longest.inputs(shape.vocab))(0)
     for work in works:
         play = make_player(decoder, params, work, *work.inputs(shape.vocab))
         with counting_programs() as made:

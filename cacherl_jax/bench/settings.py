@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from cacherl_jax.bench.peers import PeerSettings
 from cacherl_jax.bench.workloads import MODELS
+from cacherl_jax.mesh import MeshSettings
 
 DTYPES = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}
 
@@ -18,6 +19,7 @@ class BenchSettings:
     model: str = 'S'  # tiny, S, M (SmolLM2-135M's sizes) or Q (Qwen3-0.6B's)
     dtype: str = 'float32'  # of the arithmetic: float32 or bfloat16
     repetitions: int = 3  # calls that count, after one that compiles; and again after each peer
+    mesh: MeshSettings = MeshSettings()  # --mesh.data 2: a device for each of two cores
     peers: PeerSettings = PeerSettings()
     json: pathlib.Path | None = None  # where the numbers go
 

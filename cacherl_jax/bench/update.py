@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from cacherl_jax.bench.limits import matmul_rate
@@ -24,7 +25,8 @@ from cacherl_jax.bench.workloads import (
 )
 from cacherl_jax.grpo.loss import FRESH, Batch, LossSettings
 from cacherl_jax.grpo.reference import make_reference
-from cacherl_jax.grpo.update import UpdateSettings, make_update, raise_if_refused
+from cacherl_jax.grpo.update import UpdateSettings, as_it_is, make_update, raise_if_refused
+from cacherl_jax.mesh import make_mesh, row_placement, shard_params
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.run.fetch import fetch
@@ -37,7 +39,7 @@ OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-6))
 
 
 @functools.cache
-def make_scorer(shape: Shape, compute, remat: bool = False) -> Partial:
+def make_scorer(shape: Shape, compute, remat: bool = False, mesh: Mesh | None = None) -> Partial:
     """score(params, tokens, length, sampled, ...) with the parameters as type `compute`.
 
     The same function for the same words, so that what scores with it is compiled once.
@@ -45,7 +47,7 @@ def make_scorer(shape: Shape, compute, remat: bool = False) -> Partial:
 
     def scored(params, tokens, length, sampled, **apart):
         params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-        return score(params, shape, tokens, sampled, remat=remat, **apart)
+        return score(params, shape, tokens, sampled, remat=remat, mesh=mesh, **apart)
 
     return Partial(scored)
 
@@ -89,6 +91,7 @@ def make_step(
     params: Params,
     scorer: Partial,
     optimizer: optax.GradientTransformation = OPTIMIZER,
+    place: Callable = as_it_is,
 ) -> Callable[[], dict[str, Any]]:
     """step() does one update with its reference and returns the update's metrics.
 
@@ -96,8 +99,8 @@ def make_step(
     Metrics are of the policy before its step: the first ones find it where the reference is.
     """
     settings = UpdateSettings(micro_rows=work.micro_rows, widths=(work.row_tokens,), loss=LOSS)
-    update = make_update(scorer, optimizer, settings)
-    reference = make_reference(scorer, settings)
+    update = make_update(scorer, optimizer, settings, place)
+    reference = make_reference(scorer, settings, place)
     lengths = np.full(work.rows, work.row_tokens)
     rows, reward = rows_of(work, shape.vocab)
     rows = rows.replace(logprob=reference(params, rows, lengths))
@@ -127,7 +130,9 @@ def measure_update(settings: BenchSettings) -> Measured:
     """W1 on the model that the settings name; parameters and their update stay float32."""
     shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
     peers = settings.peers.chosen('W1', settings.model)
-    step = make_step(shape, work, parameters(shape), make_scorer(shape, dtype))
+    mesh = make_mesh(settings.mesh)
+    params, scorer = shard_params(parameters(shape), mesh), make_scorer(shape, dtype, mesh=mesh)
+    step = make_step(shape, work, params, scorer, place=row_placement(mesh))
     timing, outcomes = against_peers(step, settings.repetitions, peers, settings.peers)
     check(step(), work)
     peak = peak_bytes()  # before the limits are measured on arrays of their own
@@ -152,11 +157,13 @@ GROWTH_COLUMNS = ('rows', 'tokens', 'tokens/s', 'of the first', 'programs made')
 def growth(settings: BenchSettings, groups: Sequence[int]) -> list[list]:
     """A row of the columns above for each number of groups in the batch."""
     shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
-    params, scorer, rows, first = parameters(shape), make_scorer(shape, dtype), [], None
+    mesh = make_mesh(settings.mesh)
+    params, scorer = shard_params(parameters(shape), mesh), make_scorer(shape, dtype, mesh=mesh)
+    rows, first = [], None
     for count in groups:
         more = dataclasses.replace(work, rows=count * work.group)
         with counting_programs() as made:
-            step = make_step(shape, more, params, scorer)
+            step = make_step(shape, more, params, scorer, place=row_placement(mesh))
             timing = timed(step, settings.repetitions)
         check(step(), more)
         rate = more.tokens / timing.seconds

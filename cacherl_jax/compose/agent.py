@@ -21,7 +21,7 @@ from cacherl_jax.chat.parse import CallFormat
 from cacherl_jax.chat.template import Chat, call_format, prove
 from cacherl_jax.chat.tokenizer import load_tokenizer, locate_smollm2
 from cacherl_jax.config import RunConfig
-from cacherl_jax.mesh import make_mesh, parameter_placement, shard_rows
+from cacherl_jax.mesh import make_mesh, parameter_placement, row_shares
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.logprob import first_turn_start, score
 from cacherl_jax.policy.lora import LoraSettings, adapter_between, save_adapter
@@ -197,12 +197,12 @@ def make_score(
     agent: Agent, sampling: SamplingSettings, numerics: NumericsSettings = NumericsSettings()
 ) -> Partial:
     """An agent's scoring function; the same one for the same distribution, so it compiles once."""
-    return _make_score(agent.shape, agent.chat.end_ids, sampling, numerics)
+    return _make_score(agent.shape, agent.chat.end_ids, sampling, numerics, agent.mesh)
 
 
 @functools.cache
 def _make_score(
-    shape: Shape, end_ids, sampling: SamplingSettings, numerics: NumericsSettings
+    shape: Shape, end_ids, sampling: SamplingSettings, numerics: NumericsSettings, mesh: Mesh
 ) -> Partial:
     """score(params, tokens, length, sampled), of the distribution sampled from.
 
@@ -227,6 +227,7 @@ def _make_score(
             segment=segment,
             remat=numerics.remat,
             critic=critic,
+            mesh=mesh,
         )
 
     return Partial(scored)
@@ -243,17 +244,14 @@ def rollout_of(
     purpose: str = 'rollout',
 ):
     """A rollout of this agent; evaluation has sampling, samples and randomness of its own."""
-    dtype = config.numerics.dtype
-    decoder = make_decoder(
-        agent.shape, config.decode, sampling or config.sampling, agent.chat.end_ids,
-        jax.numpy.dtype(dtype),
-    )  # fmt: skip
-    if agent.mesh.size > 1:
-        empty = decoder.init
-        decoder = decoder._replace(init=lambda: shard_rows(empty(), agent.mesh))
-    settings = config.rollout
+    dtype, settings = config.numerics.dtype, config.rollout
     if samples is not None:
         settings = dataclasses.replace(settings, samples=samples)
+    sizes = config.decode.shared_by(settings.samples, row_shares(agent.mesh))
+    decoder = make_decoder(
+        agent.shape, sizes, sampling or config.sampling, agent.chat.end_ids,
+        jax.numpy.dtype(dtype), agent.mesh,
+    )  # fmt: skip
     root = keys.stream(keys.root(config.seed), purpose)
     rollout = make_rollout(
         agent.chat, decoder, open_session, settings, root, rows, agent.call_format

@@ -1,20 +1,22 @@
 """Writing on the device: forced blocks go in, sampled turns come out, and nothing is read twice.
 
 A slot holds one episode.  Its keys and values stay where they are over all turns; a prompt is read
-once and handed to every slot of its group; a slot whose episode ended takes the next one.  The
-number of compiled programs is bounded by `widths`, whatever the number of turns or the length of a
-tool result.
+once, and neighbouring slots of its group attend to one copy of it (a share); a slot whose episode
+ended takes the next one.  The number of compiled programs is bounded by `widths`, whatever the
+number of turns or the length of a tool result.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from cacherl_jax.mesh import by_rows, row_placement, row_shares
 from cacherl_jax.policy import kv_cache, transformer
 from cacherl_jax.policy.sample import SamplingSettings, draw, forbid, shaped_logprobs
 from cacherl_jax.policy.shape import Params, Shape
@@ -24,8 +26,10 @@ from cacherl_jax.policy.slots import (
     Prompt,
     Report,
     Rest,
+    admit,
     empty_rows,
     empty_slots,
+    harvest,
 )
 from cacherl_jax.trajectory import Trajectory
 
@@ -35,9 +39,10 @@ class Decoder(NamedTuple):
 
     settings: DecodeSettings
     init: Callable  # () -> DecodeState
-    prefill: Callable  # (params, ids) -> Prompt
+    prefill: Callable  # (params, several lists of ids) -> a Prompt for each
     admit: Callable  # (state, prompt, slots, keys) -> DecodeState
-    append: Callable  # (params, state, blocks by slot, reach) -> DecodeState
+    # `longest`: tokens behind its prompt that some row has, or will have when the block is in
+    append: Callable  # (params, state, blocks by slot, longest) -> DecodeState
     segment: Callable  # (params, state, longest) -> (DecodeState, Report)
     empty_store: Callable  # (rows) -> Trajectory
     harvest: Callable  # (store, state, slots, rows) -> (store, DecodeState)
@@ -50,45 +55,42 @@ def make_decoder(
     sampling: SamplingSettings,
     end_ids: tuple[int, ...],
     dtype=jnp.float32,
+    mesh: Mesh | None = None,
 ) -> Decoder:
-    """Bind sizes, limits and the sampling distribution; compile nothing yet."""
+    """Bind sizes, limits and the sampling distribution; compile nothing yet.
+
+    Over a mesh every device writes its slots, and reads as many prompts as the others.
+    """
     bound = {'shape': shape, 'settings': settings}
-    prefill = jax.jit(functools.partial(_prefill, shape=shape))
-    admit = jax.jit(_admit, donate_argnums=0)
-    append = jax.jit(functools.partial(_append, **bound), donate_argnums=1)
-    segment = jax.jit(
-        functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids),
-        donate_argnums=1,
-    )
-    harvest = jax.jit(_harvest, donate_argnums=(0, 1))
+    sampled = functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids)
+    seat = jax.jit(functools.partial(admit, settings=settings), donate_argnums=0)
+    append = jax.jit(by_rows(functools.partial(_append, **bound), mesh), donate_argnums=1)
+    segment = jax.jit(by_rows(sampled, mesh), donate_argnums=1)
+    place_rows = row_placement(mesh) if mesh else lambda state: state
     grow = jax.jit(kv_cache.grow, static_argnums=1)
 
-    def read(params, ids):
-        block = [*ids, *[0] * (settings.width(len(ids)) - len(ids))]
-        return prefill(params, jnp.array(block, jnp.int32), len(ids))
+    def wide(cache, tokens):
+        """The cache, grown to hold `tokens` positions where it does not."""
+        needed = settings.width(min(tokens, settings.context_tokens))
+        return cache if kv_cache.width(cache) >= needed else grow(cache, needed)
 
     def room(state, tokens):
-        """The state, its cache grown to hold `tokens` positions where it does not."""
-        needed = settings.width(min(tokens, settings.context_tokens))
-        wide_enough = kv_cache.width(state.cache) >= needed
-        return state if wide_enough else state.replace(cache=grow(state.cache, needed))
+        return state.replace(cache=wide(state.cache, tokens))
 
     def place(state, prompt, slots, keys):
-        return admit(room(state, prompt.tokens.size), prompt, slots, keys)
+        state = state.replace(prompts=wide(state.prompts, prompt.tokens.size))
+        return seat(state, prompt, slots, keys)
 
-    def write(params, state, blocks, reach):
+    def write(params, state, blocks, longest):
         """In pieces: a block as wide as the next program would be mostly padding."""
-        state, start, longest = room(state, reach), 0, max(map(len, blocks.values()))
-        while start < longest:
-            wide = settings.piece(longest - start)
-            block, count = np.zeros((settings.slots, wide), np.int32), np.zeros(settings.slots, int)
+        state, start, tokens = room(state, longest), 0, max(map(len, blocks.values()))
+        while start < tokens:
+            piece = settings.piece(tokens - start)
+            parts = {slot: ids[start : start + piece] for slot, ids in blocks.items()}
             ends = np.zeros(settings.slots, bool)
-            for slot, ids in blocks.items():
-                part = ids[start : start + wide]
-                block[slot, : len(part)], count[slot] = part, len(part)
-                ends[slot] = start < len(ids) <= start + wide
-            state = append(params, state, block, count.astype(np.int32), ends)
-            start += wide
+            ends[[slot for slot in blocks if start < len(blocks[slot]) <= start + piece]] = True
+            state = append(params, state, *_padded(parts, settings.slots, piece), ends)
+            start += piece
         return state
 
     def go_on(params, state, longest):
@@ -96,75 +98,83 @@ def make_decoder(
 
     return Decoder(
         settings=settings,
-        init=lambda: empty_slots(shape, settings, dtype),
-        prefill=read,
+        init=lambda: place_rows(empty_slots(shape, settings, dtype)),
+        prefill=_prompt_reader(shape, settings, mesh),
         admit=place,
         append=write,
         segment=go_on,
         empty_store=lambda rows: empty_rows(rows, settings.context_tokens),
-        harvest=harvest,
+        harvest=jax.jit(harvest, donate_argnums=(0, 1)),
     )
 
 
-def _prefill(params: Params, tokens: jax.Array, count, *, shape: Shape) -> Prompt:
-    """Read `count` of tokens [block]; what stands behind them is not seen by them."""
-    chex.assert_rank(tokens, 1)
+def _prompt_reader(shape: Shape, settings: DecodeSettings, mesh: Mesh | None) -> Callable:
+    """Decoder.prefill: as many prompts at a time as there are devices to read them."""
+    prefill = jax.jit(by_rows(functools.partial(_prefill, shape=shape), mesh))
+    pick = jax.jit(lambda prompts, place: jax.tree.map(lambda leaf: leaf[place], prompts))
+    beside = row_shares(mesh) if mesh else 1
+
+    def read(params, several):
+        prompts = []
+        for start in range(0, len(several), beside):
+            some = dict(enumerate(several[start : start + beside]))
+            wide = settings.width(max(map(len, some.values())))
+            batch = prefill(params, *_padded(some, beside, wide))
+            prompts += [pick(batch, place) for place in range(len(some))]
+        return prompts
+
+    return read
+
+
+def _padded(lists: Mapping[int, list[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids by row as a block i32 [row, width], and how many each row has."""
+    block, count = np.zeros((rows, width), np.int32), np.zeros(rows, np.int32)
+    for row, ids in lists.items():
+        block[row, : len(ids)], count[row] = ids, len(ids)
+    return block, count
+
+
+def _prefill(params: Params, tokens: jax.Array, count: jax.Array, *, shape: Shape) -> Prompt:
+    """Read count[row] of tokens [row, block]; what stands behind them is not seen by them."""
+    chex.assert_rank([tokens, count], [2, 1])
     within = transformer.causal()
 
     def attend(past, query, key, value):
-        return within(past, query, key, value)[0], (key[0], value[0])
+        return within(past, query, key, value)[0], (key, value)
 
-    position = jnp.arange(tokens.size)[None]
+    position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     past = (None,) * shape.layers
-    hidden, layers = transformer.forward(params, shape, tokens[None], position, attend, past)
-    logits = transformer.logits_of(params, shape, hidden[0, count - 1])
-    return Prompt(tokens=tokens, count=jnp.asarray(count, jnp.int32), logits=logits, layers=layers)
+    hidden, layers = transformer.forward(params, shape, tokens, position, attend, past)
+    logits = transformer.logits_of(params, shape, _at(hidden, jnp.maximum(count - 1, 0)))
+    return Prompt(tokens=tokens, count=count, logits=logits, layers=layers)
 
 
-def _admit(state: DecodeState, prompt: Prompt, slots: jax.Array, keys: jax.Array) -> DecodeState:
-    """Start an episode in each of `slots` i32 [sample]; a slot out of range starts none."""
-    chex.assert_rank([slots, keys], 1)
-    wide = prompt.tokens.size
-    written = jnp.where(jnp.arange(wide) < prompt.count, prompt.tokens, 0)
+def _at(hidden, place):
+    """hidden [row, block, embed] at place[row]."""
+    return jnp.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
 
-    def put(old, new):
-        return old.at[slots].set(new, mode='drop')
 
-    row = jnp.zeros(state.rows.tokens.shape[1], jnp.int32).at[:wide].set(written)
-    rows = Trajectory(
-        tokens=put(state.rows.tokens, row),
-        length=put(state.rows.length, prompt.count),
-        sampled=put(state.rows.sampled, False),
-        logprob=put(state.rows.logprob, 0.0),
-        turn=put(state.rows.turn, -1),
-    )
-    cache = tuple(
-        kv_cache.LayerCache(
-            key=past.key.at[slots, :, :, :wide].set(key.transpose(1, 2, 0), mode='drop'),
-            value=past.value.at[slots, :, :wide].set(value.transpose(1, 0, 2), mode='drop'),
-        )
-        for past, (key, value) in zip(state.cache, prompt.layers, strict=True)
-    )
-    return DecodeState(
-        rows=rows,
-        status=put(state.status, int(Rest.RUNNING)),
-        turn_tokens=put(state.turn_tokens, 0),
-        episode_tokens=put(state.episode_tokens, 0),
-        turn_index=put(state.turn_index, 0),
-        logits=put(state.logits, prompt.logits),
-        key=put(state.key, keys),
-        cache=cache,
+def _put(rows, position, values):
+    """Write values [row, ...] at `position` i32 [row, ...] of rows [row, token], where in range."""
+    return jax.vmap(lambda row, place, value: row.at[place].set(value, mode='drop'))(
+        rows, position, values
     )
 
 
-def _read_block(params, shape, cache, tokens, position):
-    """Forward over a block [row, block] that attends to the cache; hidden states and cache out."""
+def _read_block(params, shape, settings, state, tokens, position):
+    """Forward over a block [row, block] that attends to what was read; hidden states, cache out.
+
+    A position at the context's end is out of range: it writes nowhere.
+    """
+    own = position - jnp.repeat(state.prompt_tokens, settings.share)[:, None]
+    own = jnp.where(position < settings.context_tokens, own, settings.context_tokens)
 
     def attend(past, query, key, value):
-        past = kv_cache.write(past, key, value, position)
-        return kv_cache.attend(past, query, position), past
+        prompt, past = past[0], kv_cache.write(past[1], key, value, own)
+        return kv_cache.attend(prompt, state.prompt_tokens, past, query, own), past
 
-    return transformer.forward(params, shape, tokens, position, attend, cache)
+    past = tuple(zip(state.prompts, state.cache, strict=True))
+    return transformer.forward(params, shape, tokens, position, attend, past)
 
 
 def _append(params, state: DecodeState, block, count, ends, *, shape, settings) -> DecodeState:
@@ -173,14 +183,12 @@ def _append(params, state: DecodeState, block, count, ends, *, shape, settings) 
     context = settings.context_tokens
     offset = jnp.arange(block.shape[1])
     position = jnp.where(offset < count[:, None], state.rows.length[:, None] + offset, context)
-    hidden, cache = _read_block(params, shape, state.cache, block, position)
-    row, last = jnp.arange(count.size), jnp.maximum(count - 1, 0)
-    logits = transformer.logits_of(params, shape, hidden[row, last])
-    some, at = count > 0, (row[:, None], position)
-    turn = jnp.broadcast_to(state.turn_index[:, None], block.shape)
+    hidden, cache = _read_block(params, shape, settings, state, block, position)
+    logits = transformer.logits_of(params, shape, _at(hidden, jnp.maximum(count - 1, 0)))
+    some = count > 0
     rows = state.rows.replace(
-        tokens=state.rows.tokens.at[at].set(block, mode='drop'),
-        turn=state.rows.turn.at[at].set(turn, mode='drop'),
+        tokens=_put(state.rows.tokens, position, block),
+        turn=_put(state.rows.turn, position, state.turn_index),
         length=state.rows.length + count,
     )
     return state.replace(
@@ -221,10 +229,9 @@ def _sample_one(params, state, shape, settings, sampling, end_ids):
         logits = forbid(logits, end_ids, early)
     key = jax.vmap(jax.random.fold_in)(state.key, rows.length)
     token, logprob = draw(shaped_logprobs(logits, sampling), key)
-    # The context's length is out of range, so a resting row writes nowhere.
-    position = jnp.where(running, rows.length, settings.context_tokens)[:, None]
-    hidden, cache = _read_block(params, shape, state.cache, token[:, None], position)
-    at = (jnp.arange(token.size), position[:, 0])
+    position = jnp.where(running, rows.length, settings.context_tokens)
+    block = token[:, None], position[:, None]
+    hidden, cache = _read_block(params, shape, settings, state, *block)
     length = rows.length + running
     turn_tokens, episode_tokens = state.turn_tokens + running, state.episode_tokens + running
     ended = (token[:, None] == jnp.array(end_ids)).any(-1)
@@ -235,11 +242,11 @@ def _sample_one(params, state, shape, settings, sampling, end_ids):
         Rest.RUNNING,
     )
     rows = Trajectory(
-        tokens=rows.tokens.at[at].set(token, mode='drop'),
+        tokens=_put(rows.tokens, position, token),
         length=length,
-        sampled=rows.sampled.at[at].set(True, mode='drop'),
-        logprob=rows.logprob.at[at].set(logprob, mode='drop'),
-        turn=rows.turn.at[at].set(state.turn_index, mode='drop'),
+        sampled=_put(rows.sampled, position, running),
+        logprob=_put(rows.logprob, position, logprob),
+        turn=_put(rows.turn, position, state.turn_index),
     )
     fresh = transformer.logits_of(params, shape, hidden[:, 0])
     return state.replace(
@@ -250,15 +257,3 @@ def _sample_one(params, state, shape, settings, sampling, end_ids):
         logits=jnp.where(running[:, None], fresh, state.logits),
         cache=cache,
     )
-
-
-def _harvest(store: Trajectory, state: DecodeState, slots: jax.Array, rows: jax.Array):
-    """Copy finished `slots` into `rows` of the store, empty them; a row out of range takes none."""
-    chex.assert_equal_shape([slots, rows])
-
-    def move(kept, written):
-        return kept.at[rows].set(written[slots], mode='drop')
-
-    store = jax.tree.map(move, store, state.rows)
-    done = jnp.where(rows < store.length.size, slots, state.status.size)
-    return store, state.replace(status=state.status.at[done].set(Rest.EMPTY, mode='drop'))

@@ -9,7 +9,9 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from cacherl_jax.mesh import row_placement, row_shares
 from cacherl_jax.policy import transformer
 from cacherl_jax.policy.sample import SamplingSettings, forbid, shaped_logprobs
 from cacherl_jax.policy.shape import Params, Shape
@@ -65,13 +67,15 @@ def score(
     segment: jax.Array | None = None,
     remat: bool = False,
     critic: Params | None = None,
+    mesh: Mesh | None = None,
 ) -> tuple[jax.Array, ...]:
     """Log-probability of tokens[row, t] given tokens before it, and the entropy it was drawn at.
 
     tokens i32, scored bool, no_end bool (ending was forbidden), all [row, token]; position and
     segment i32 [row, token] of packed conversations: their own places, and a number for each.
     Returns f32 [row, token] twice, in nats, exactly 0 where not scored; position 0 is never scored.
-    With a `critic` (`init_critic`) also what it expects before the token, the same way.
+    With a `critic` (`init_critic`) also what it expects before the token, the same way.  Rows laid
+    out over a `mesh` need it named, or every device would apply the head to all of them.
     """
     chex.assert_rank([tokens, scored], 2)
     chex.assert_equal_shape([tokens, scored])
@@ -84,13 +88,14 @@ def score(
 
     # Scored positions first: the chunks after them are skipped.
     order = jnp.argsort(~scored.reshape(-1), stable=True)
-    chunk = max(1, min(rows * width, CHUNK_ENTRIES // shape.vocab))
+    split, shares = (row_placement(mesh), row_shares(mesh)) if mesh else (jnp.asarray, 1)
+    chunk = shares * max(1, min(-(-rows * width // shares), CHUNK_ENTRIES // shape.vocab))
     padding = -(rows * width) % chunk
     place = jnp.pad(order, (0, padding)).reshape(-1, chunk)
     live = jnp.pad(scored.reshape(-1)[order], (0, padding)).reshape(-1, chunk)
 
     def read(where):
-        logits = transformer.logits_of(params, shape, before[where])
+        logits = transformer.logits_of(params, shape, split(before[where]))
         if end_ids and no_end is not None:
             logits = forbid(logits, end_ids, forbidden.reshape(-1)[where])
         logprob = shaped_logprobs(logits, sampling)

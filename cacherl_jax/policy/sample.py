@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 FORBIDDEN = -1e30
+DRAW_BLOCK = 256  # tokens of the vocabulary that are drawn among together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,16 +72,28 @@ def draw(logprob: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One token a row by inverse transform: the first whose cumulated probability exceeds u.
 
     logprob f32 [row, vocab], key [row] of PRNG keys -> token i32 [row], its logprob f32 [row].
-    One random number a row, where Gumbel noise would need one for each token of the vocabulary.
+    One random number a row, where Gumbel noise would need one for each token of the vocabulary;
+    first for a block of the vocabulary, then within it, so that nothing long is cumulated.
     """
     chex.assert_rank([logprob, key], [2, 1])
-    mass = jnp.cumsum(jnp.exp(logprob), -1)
+    padding = (0, 0), (0, -logprob.shape[1] % DRAW_BLOCK)
+    mass = jnp.pad(jnp.exp(logprob), padding).reshape(logprob.shape[0], -1, DRAW_BLOCK)
+    blocks = mass.sum(-1)
     uniform = jax.vmap(jax.random.uniform)(key)
-    token = jnp.sum(mass <= uniform[:, None] * mass[:, -1:], -1)
-    # Rounding may point past the last token, or at one without mass: then take the likeliest.
-    token = jnp.minimum(token, logprob.shape[-1] - 1)
-    chosen = jnp.take_along_axis(logprob, token[:, None], -1)[:, 0]
-    lost = chosen < FORBIDDEN / 2
-    token = jnp.where(lost, jnp.argmax(logprob, -1), token)
-    chosen = jnp.where(lost, logprob.max(-1), chosen)
-    return token.astype(jnp.int32), chosen
+    block, rest = _first_beyond(blocks, uniform * blocks.sum(-1))
+    within = jnp.take_along_axis(mass, block[:, None, None], 1)[:, 0]
+    token = block * DRAW_BLOCK + _first_beyond(within, rest)[0]
+    return token, jnp.take_along_axis(logprob, token[:, None], -1)[:, 0]
+
+
+def _first_beyond(mass, target):
+    """Of mass [row, n] the first place where the sum exceeds target [row], and what of it is left.
+
+    Rounding may point behind the last mass or before the first: a place without mass is never told.
+    """
+    reached = jnp.cumsum(mass, -1)
+    target = jnp.maximum(target, 0.0)
+    last = jnp.max(jnp.where(mass > 0, jnp.arange(mass.shape[-1]), 0), -1)
+    place = jnp.minimum(jnp.sum(reached <= target[:, None], -1), last).astype(jnp.int32)
+    before = jnp.take_along_axis(reached - mass, place[:, None], -1)[:, 0]
+    return place, target - before

@@ -2,7 +2,9 @@
 
 import dataclasses
 import enum
+import math
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -27,6 +29,7 @@ class DecodeSettings:
     """Limits of an episode and the sizes that programs are compiled for."""
 
     slots: int = 64  # episodes decoded side by side
+    share: int = 1  # neighbouring slots that hold one prompt, read once for all of them
     context_tokens: int = 1024  # prompt, calls, results and answer together
     turn_tokens: int = 160  # most that are sampled in one turn
     episode_tokens: int = 800  # most that are sampled in one episode
@@ -36,6 +39,8 @@ class DecodeSettings:
     def __post_init__(self):
         if self.slots < 1:
             raise ValueError(f'slots must be at least 1, got {self.slots}')
+        if self.share < 1 or self.slots % self.share:
+            raise ValueError(f'share must divide slots ({self.slots}), got {self.share}')
         if not 0 < self.segment_tokens <= self.context_tokens:
             raise ValueError(
                 f'segment_tokens must be in 1..context_tokens ({self.context_tokens}), '
@@ -46,6 +51,14 @@ class DecodeSettings:
                 'widths must ascend and end at context_tokens or beyond, got '
                 f'{self.widths} for context_tokens {self.context_tokens}'
             )
+
+    def shared_by(self, samples: int, devices: int = 1) -> 'DecodeSettings':
+        """The same for groups of `samples`: as many slots share a prompt as fit them evenly.
+
+        `devices` is over how many the slots are split.
+        """
+        share = math.gcd(self.slots // devices, samples)
+        return dataclasses.replace(self, share=share)
 
     def width(self, tokens: int) -> int:
         """The smallest of the widths that holds `tokens`, at most the context."""
@@ -70,7 +83,9 @@ class DecodeState:
     turn_index: jax.Array  # i32  [row]        the assistant turn being written
     logits: jax.Array  # f32  [row, vocab] of the next token
     key: jax.Array  # key  [row]        of (step, task, sample); positions are folded in
-    cache: tuple[kv_cache.LayerCache, ...]
+    cache: tuple[kv_cache.LayerCache, ...]  # of each row, from its prompt's end on
+    prompt_tokens: jax.Array  # i32  [share]      of the prompt that the slots of a share hold
+    prompts: tuple[kv_cache.LayerCache, ...]  # of each share
 
 
 @struct.dataclass
@@ -107,7 +122,7 @@ def empty_rows(rows: int, context_tokens: int) -> Trajectory:
 
 def empty_slots(shape: Shape, settings: DecodeSettings, dtype=jnp.float32) -> DecodeState:
     """Slots without an episode."""
-    rows = settings.slots
+    rows, shares = settings.slots, settings.slots // settings.share
     return DecodeState(
         rows=empty_rows(rows, settings.context_tokens),
         status=jnp.full(rows, int(Rest.EMPTY), jnp.int32),
@@ -117,4 +132,59 @@ def empty_slots(shape: Shape, settings: DecodeSettings, dtype=jnp.float32) -> De
         logits=jnp.zeros((rows, shape.vocab), jnp.float32),
         key=jax.random.split(jax.random.key(0), rows),
         cache=kv_cache.init(shape, rows, settings.width(1), dtype),
+        prompt_tokens=jnp.zeros(shares, jnp.int32),
+        prompts=kv_cache.init(shape, shares, settings.width(1), dtype),
     )
+
+
+def admit(state: DecodeState, prompt: Prompt, slots, keys, *, settings) -> DecodeState:
+    """Start an episode in each of `slots` i32 [sample]; a slot out of range starts none.
+
+    The slots that share their prompts with these must be free or hold episodes of the same prompt.
+    """
+    chex.assert_rank([slots, keys], 1)
+    wide, shares = prompt.tokens.size, slots // settings.share
+    written = jnp.where(jnp.arange(wide) < prompt.count, prompt.tokens, 0)
+
+    def put(old, new):
+        return old.at[slots].set(new, mode='drop')
+
+    row = jnp.zeros(state.rows.tokens.shape[1], jnp.int32).at[:wide].set(written)
+    rows = Trajectory(
+        tokens=put(state.rows.tokens, row),
+        length=put(state.rows.length, prompt.count),
+        sampled=put(state.rows.sampled, False),
+        logprob=put(state.rows.logprob, 0.0),
+        turn=put(state.rows.turn, -1),
+    )
+    prompts = tuple(
+        kv_cache.LayerCache(
+            key=past.key.at[shares, :, :, :wide].set(key.transpose(1, 2, 0), mode='drop'),
+            value=past.value.at[shares, :, :wide].set(value.transpose(1, 0, 2), mode='drop'),
+        )
+        for past, (key, value) in zip(state.prompts, prompt.layers, strict=True)
+    )
+    return DecodeState(
+        rows=rows,
+        status=put(state.status, int(Rest.RUNNING)),
+        turn_tokens=put(state.turn_tokens, 0),
+        episode_tokens=put(state.episode_tokens, 0),
+        turn_index=put(state.turn_index, 0),
+        logits=put(state.logits, prompt.logits),
+        key=put(state.key, keys),
+        cache=state.cache,
+        prompt_tokens=state.prompt_tokens.at[shares].set(prompt.count, mode='drop'),
+        prompts=prompts,
+    )
+
+
+def harvest(store: Trajectory, state: DecodeState, slots: jax.Array, rows: jax.Array):
+    """Copy finished `slots` into `rows` of the store, empty them; a row out of range takes none."""
+    chex.assert_equal_shape([slots, rows])
+
+    def move(kept, written):
+        return kept.at[rows].set(written[slots], mode='drop')
+
+    store = jax.tree.map(move, store, state.rows)
+    done = jnp.where(rows < store.length.size, slots, state.status.size)
+    return store, state.replace(status=state.status.at[done].set(Rest.EMPTY, mode='drop'))
