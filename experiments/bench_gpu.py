@@ -3,8 +3,9 @@
     python experiments/bench_gpu.py --json gpu.json
 
 W1, W2 and W3 one after the other, each against the rate that the model's own products reach on this
-device.  A workload that would begin after the time is up is left out and named.  Installed with
-requirements-cuda12.txt, JAX finds the GPU by itself; on a CPU, --model tiny shows that all works.
+device.  A workload that would begin after the time is up is left out and named; `--attention cudnn`
+updates through cuDNN's fused attention.  Installed with requirements-cuda12.txt, JAX finds the GPU
+by itself; on a CPU, --model tiny shows that all works.
 """
 
 import dataclasses

@@ -104,3 +104,12 @@ def test_layers_that_are_computed_again_take_less_memory(agent):
 def test_another_type_is_refused():
     with pytest.raises(ValueError, match="'float32' or 'bfloat16', got 'float16'"):
         NumericsSettings(dtype='float16')
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'told'),
+    [({'attention': 'flash'}, 'chunked, xla or cudnn'), ({'attention': 'cudnn'}, 'needs dtype')],
+)
+def test_an_attention_that_there_is_not_is_refused(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        NumericsSettings(**wrong)

@@ -129,6 +129,23 @@ def test_recomputing_layers_changes_no_score():
     assert_close(again, ours(params(), tokens, scored))
 
 
+@pytest.mark.parametrize('packed', [False, True])
+def test_the_attention_of_jax_gives_the_same_scores_and_gradients(packed):
+    """cuDNN's, which needs a GPU, is called in the same way."""
+    tokens, scored = rows(7)
+    place = jnp.broadcast_to(jnp.arange(7), tokens.shape)
+    apart = {'segment': place // 4, 'position': place % 4} if packed else {}
+
+    def learned(attention):
+        def objective(params):
+            return score(params, SHAPE, tokens, scored, attention=attention, **apart)[0].sum()
+
+        return jax.value_and_grad(objective)(params())
+
+    for one, other in zip(*map(jax.tree.leaves, map(learned, ('xla', 'chunked'))), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_conversations_packed_in_a_row_do_not_see_each_other():
     tokens, _ = rows(7, 2)
     packed, place = tokens.reshape(1, 14), jnp.arange(14)[None]

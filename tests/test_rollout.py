@@ -123,8 +123,11 @@ def test_a_group_shares_as_far_as_slots_and_devices_divide():
     sizes = DecodeSettings(slots=24)
     assert [sizes.shared_by(samples).share for samples in (1, 8, 6, 5)] == [1, 8, 6, 1]
     assert sizes.shared_by(8, devices=2).share == 4
+    assert DecodeSettings(slots=24, share=2).shared_by(8).share == 2
     with pytest.raises(ValueError, match='share must divide slots'):
         DecodeSettings(slots=6, share=4)
+    with pytest.raises(ValueError, match='share must divide the 3 slots of a device'):
+        DecodeSettings(slots=6, share=2).shared_by(8, devices=2)
 
 
 def test_tool_latency_changes_no_token():

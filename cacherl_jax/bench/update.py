@@ -39,7 +39,9 @@ OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-6))
 
 
 @functools.cache
-def make_scorer(shape: Shape, compute, remat: bool = False, mesh: Mesh | None = None) -> Partial:
+def make_scorer(
+    shape: Shape, compute, remat: bool = False, mesh: Mesh | None = None, attention='chunked'
+) -> Partial:
     """score(params, tokens, length, sampled, ...) with the parameters as type `compute`.
 
     The same function for the same words, so that what scores with it is compiled once.
@@ -47,7 +49,8 @@ def make_scorer(shape: Shape, compute, remat: bool = False, mesh: Mesh | None = 
 
     def scored(params, tokens, length, sampled, **apart):
         params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-        return score(params, shape, tokens, sampled, remat=remat, mesh=mesh, **apart)
+        how = {'remat': remat, 'mesh': mesh, 'attention': attention}
+        return score(params, shape, tokens, sampled, **how, **apart)
 
     return Partial(scored)
 
@@ -131,7 +134,8 @@ def measure_update(settings: BenchSettings) -> Measured:
     shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
     peers = settings.peers.chosen('W1', settings.model)
     mesh = make_mesh(settings.mesh)
-    params, scorer = shard_params(parameters(shape), mesh), make_scorer(shape, dtype, mesh=mesh)
+    params = shard_params(parameters(shape), mesh)
+    scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
     step = make_step(shape, work, params, scorer, place=row_placement(mesh))
     timing, outcomes = against_peers(step, settings.repetitions, peers, settings.peers)
     check(step(), work)
@@ -158,7 +162,8 @@ def growth(settings: BenchSettings, groups: Sequence[int]) -> list[list]:
     """A row of the columns above for each number of groups in the batch."""
     shape, work, dtype = MODELS[settings.model], update_work(settings.model), DTYPES[settings.dtype]
     mesh = make_mesh(settings.mesh)
-    params, scorer = shard_params(parameters(shape), mesh), make_scorer(shape, dtype, mesh=mesh)
+    params = shard_params(parameters(shape), mesh)
+    scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
     rows, first = [], None
     for count in groups:
         more = dataclasses.replace(work, rows=count * work.group)

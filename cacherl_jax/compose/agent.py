@@ -226,6 +226,7 @@ def _make_score(
             position=position,
             segment=segment,
             remat=numerics.remat,
+            attention=numerics.attention,
             critic=critic,
             mesh=mesh,
         )

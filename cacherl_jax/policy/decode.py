@@ -61,6 +61,7 @@ def make_decoder(
 
     Over a mesh every device writes its slots, and reads as many prompts as the others.
     """
+    settings = settings.shared_by(1, row_shares(mesh) if mesh else 1)
     bound = {'shape': shape, 'settings': settings}
     sampled = functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids)
     seat = jax.jit(functools.partial(admit, settings=settings), donate_argnums=0)

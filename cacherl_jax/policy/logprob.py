@@ -38,12 +38,19 @@ def first_turn_start(sampled: jax.Array, min_tokens: int, position=None) -> jax.
 
 
 def hidden_states(
-    params: Params, shape: Shape, tokens, *, position=None, segment=None, remat=False
+    params: Params,
+    shape: Shape,
+    tokens,
+    *,
+    position=None,
+    segment=None,
+    remat=False,
+    attention='chunked',
 ) -> jax.Array:
     """[row, token, embed] of whole rows; without `position` it is the place in the row."""
     if position is None:
         position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    attend = transformer.causal(segment)
+    attend = transformer.causal(segment, implementation=attention)
     past = (None,) * shape.layers
     return transformer.forward(params, shape, tokens, position, attend, past, remat=remat)[0]
 
@@ -66,6 +73,7 @@ def score(
     position: jax.Array | None = None,
     segment: jax.Array | None = None,
     remat: bool = False,
+    attention: str = 'chunked',
     critic: Params | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[jax.Array, ...]:
@@ -81,7 +89,9 @@ def score(
     chex.assert_equal_shape([tokens, scored])
     tokens, scored = jnp.asarray(tokens), jnp.asarray(scored)
     rows, width = tokens.shape
-    hidden = hidden_states(params, shape, tokens, position=position, segment=segment, remat=remat)
+    hidden = hidden_states(
+        params, shape, tokens, position=position, segment=segment, remat=remat, attention=attention
+    )
     before = jnp.roll(hidden, 1, axis=1).reshape(rows * width, -1)
     scored = scored & ((jnp.arange(width) if position is None else position) > 0)
     forbidden = jnp.zeros_like(scored) if no_end is None else no_end

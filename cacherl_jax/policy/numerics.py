@@ -18,8 +18,15 @@ class NumericsSettings:
     # Of products, hidden states and remembered keys; logits and sums are float32 all the same.
     dtype: Literal['float32', 'bfloat16'] = 'float32'
     remat: bool = False  # layers are computed again for the gradient in place of being kept
+    # Attention of training: our chunks of queries, or jax.nn.dot_product_attention by XLA or, on a
+    # GPU and in bfloat16, by cuDNN, which holds no scores at all.
+    attention: Literal['chunked', 'xla', 'cudnn'] = 'chunked'
 
     def __post_init__(self):
+        if self.attention not in ('chunked', 'xla', 'cudnn'):
+            raise ValueError(f'attention must be chunked, xla or cudnn, got {self.attention!r}')
+        if self.attention == 'cudnn' and self.dtype != 'bfloat16':
+            raise ValueError(f'attention cudnn needs dtype bfloat16, got {self.dtype}')
         if self.dtype not in ('float32', 'bfloat16'):
             raise ValueError(f"dtype must be 'float32' or 'bfloat16', got {self.dtype!r}")
 

@@ -29,7 +29,7 @@ class DecodeSettings:
     """Limits of an episode and the sizes that programs are compiled for."""
 
     slots: int = 64  # episodes decoded side by side
-    share: int = 1  # neighbouring slots that hold one prompt, read once for all of them
+    share: int = 0  # neighbouring slots that read one prompt; 0: as many as suit a group
     context_tokens: int = 1024  # prompt, calls, results and answer together
     turn_tokens: int = 160  # most that are sampled in one turn
     episode_tokens: int = 800  # most that are sampled in one episode
@@ -39,8 +39,8 @@ class DecodeSettings:
     def __post_init__(self):
         if self.slots < 1:
             raise ValueError(f'slots must be at least 1, got {self.slots}')
-        if self.share < 1 or self.slots % self.share:
-            raise ValueError(f'share must divide slots ({self.slots}), got {self.share}')
+        if self.share < 0 or (self.share and self.slots % self.share):
+            raise ValueError(f'share must divide slots ({self.slots}) or be 0, got {self.share}')
         if not 0 < self.segment_tokens <= self.context_tokens:
             raise ValueError(
                 f'segment_tokens must be in 1..context_tokens ({self.context_tokens}), '
@@ -53,12 +53,14 @@ class DecodeSettings:
             )
 
     def shared_by(self, samples: int, devices: int = 1) -> 'DecodeSettings':
-        """The same for groups of `samples`: as many slots share a prompt as fit them evenly.
+        """The same with a `share`: where none is set, as many as divide a group of `samples`.
 
-        `devices` is over how many the slots are split.
+        `devices` is over how many the slots are split; a share lies on one of them.
         """
-        share = math.gcd(self.slots // devices, samples)
-        return dataclasses.replace(self, share=share)
+        each = self.slots // devices
+        if self.share and each % self.share:
+            raise ValueError(f'share must divide the {each} slots of a device, got {self.share}')
+        return dataclasses.replace(self, share=self.share or math.gcd(each, samples))
 
     def width(self, tokens: int) -> int:
         """The smallest of the widths that holds `tokens`, at most the context."""
