@@ -140,8 +140,11 @@ def row_shares(mesh: Mesh) -> int:
     return math.prod(mesh.shape[name] for name in MESH_AXIS['row'])
 
 
-def shard_rows(tree: Any, mesh: Mesh) -> Any:
-    """Arrays [row, ...] on the mesh, split by rows; rows that do not divide are refused."""
+def shard_rows(tree: Any, mesh: Mesh, second: str = 'token') -> Any:
+    """Arrays [row, ...] on the mesh, split by rows; rows that do not divide are refused.
+
+    Where `second` names the axis after them, by that as well if it divides.
+    """
     shares = row_shares(mesh)
     for path, leaf in jax.tree.leaves_with_path(tree):
         if leaf.ndim == 0 or leaf.shape[0] % shares:
@@ -149,7 +152,13 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
                 f'rows must be a multiple of data x fsdp = {shares}, '
                 f'got dimensions {leaf.shape} at {jax.tree_util.keystr(path) or "the root"}'
             )
-    return _put(tree, NamedSharding(mesh, partition('row')))
+
+    def sharding(leaf):
+        rows, after = partition('row', second)
+        whole = after is None or leaf.ndim < 2 or leaf.shape[1] % mesh.shape[after]
+        return NamedSharding(mesh, PartitionSpec(rows, *() if whole else (after,)))
+
+    return _put(tree, jax.tree.map(sharding, tree))
 
 
 def parameter_placement(mesh: Mesh) -> Callable[[Sequence, np.ndarray], jax.Array]:

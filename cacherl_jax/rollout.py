@@ -129,14 +129,13 @@ class _Table:
 
     def _seat(self, params, state, groups, step, waiting, prompts) -> DecodeState:
         """Give waiting episodes their slots; a group's prompt is read once."""
-        self._read_ahead(params, groups, waiting, prompts)
-        while waiting:
-            group, taken = waiting[0][0], []
-            for slot in self._free(group):
+        while waiting and (free := self._free(group := waiting[0][0])):
+            if group not in prompts:
+                self._read_prompts(params, groups, waiting, prompts)
+            taken = []
+            for slot in free:
                 if waiting and waiting[0][0] == group:
                     taken.append((slot, waiting.popleft()[1]))
-            if not taken:
-                break
             state = self._admit(state, prompts[group], groups[group], step, taken, group)
             if not waiting or waiting[0][0] != group:
                 del prompts[group]
@@ -153,13 +152,10 @@ class _Table:
             if slot not in self.seats and held.get(slot // share, group) == group
         ]
 
-    def _read_ahead(self, params, groups, waiting, prompts):
-        """Read the prompts of as many waiting groups as there is room for, side by side."""
-        share = self.decoder.settings.share
-        held = {slot // share for slot in self.seats}
-        free = self.decoder.settings.slots // share - len(held)
-        wanted = list(dict.fromkeys(group for group, _ in waiting))[:free]
-        wanted = [group for group in wanted if group not in prompts]
+    def _read_prompts(self, params, groups, waiting, prompts):
+        """The next prompts that are not read yet, as many as the devices read side by side."""
+        coming = dict.fromkeys(group for group, _ in waiting)
+        wanted = [group for group in coming if group not in prompts][: self.decoder.beside]
         read = self.decoder.prefill(params, [self._prompt_ids(groups[group]) for group in wanted])
         prompts.update(zip(wanted, read, strict=True))
 

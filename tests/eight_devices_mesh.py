@@ -15,6 +15,11 @@ from cacherl_jax.mesh import (
     shard_params,
     shard_rows,
 )
+from cacherl_jax.policy.decode import make_decoder
+from cacherl_jax.policy.sample import SamplingSettings
+from cacherl_jax.policy.shape import Shape
+from cacherl_jax.policy.slots import DecodeSettings
+from cacherl_jax.policy.transformer import init_params
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -136,3 +141,23 @@ def test_rows_are_worked_on_without_the_others_where_each_device_has_all_paramet
     found = compiled(weight, *spread)
     np.testing.assert_allclose(found, function(jnp.ones((2, 3)), rows, place))
     assert not found.sharding.is_fully_replicated
+
+
+def test_keys_and_values_are_split_by_heads_where_heads_are():
+    """From the beginning, and still when a prompt was read and a turn was written."""
+    shape = Shape(layers=1, embed=16, heads=4, kv_heads=2, head_dim=4, hidden=8, vocab=32)
+    mesh = make_mesh(MeshSettings(data=2, fsdp=2, tensor=2))
+    params = shard_params(init_params(shape, jax.random.key(0)), mesh)
+    sizes = DecodeSettings(
+        slots=8, share=2, context_tokens=16, widths=(16,), segment_tokens=4, turn_tokens=4
+    )
+    decoder = make_decoder(shape, sizes, SamplingSettings(), (32,), mesh=mesh)
+    state = decoder.init()
+    spec = state.cache[0].key.sharding.spec
+    assert spec == P(('data', 'fsdp'), 'tensor') and state.rows.tokens.sharding.spec == P(spec[0])
+    (prompt,) = decoder.prefill(params, [[3, 4, 5]])
+    state = decoder.admit(state, prompt, jnp.arange(2), jax.random.split(jax.random.key(1), 2))
+    state, _ = decoder.segment(params, state, 0)
+    held = (*jax.tree.leaves(state.cache), *jax.tree.leaves(state.prompts))
+    part = {leaf.addressable_shards[0].data.shape[:2] for leaf in held}
+    assert part == {(2, 1), (1, 1)}

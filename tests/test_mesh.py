@@ -1,5 +1,9 @@
 """The table of axes and its refusals; what needs eight devices stands in eight_devices_mesh.py."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -79,3 +83,15 @@ def test_every_parameter_of_a_policy_stands_in_the_table():
     sizes |= {'head': sizes['heads'], 'kv_head': sizes['kv_heads']}
     for name, axes in PARAMETER_AXES.items():
         assert leaves[name] == tuple(sizes[axis] for axis in axes)
+
+
+def test_a_cpu_stands_for_as_many_devices_as_a_mesh_has_places():
+    code = (
+        'from cacherl_jax.mesh import MeshSettings, make_mesh; '
+        'print(make_mesh(MeshSettings(data=2, tensor=2)).devices.size)'
+    )
+    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+    told = subprocess.run(
+        [sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ['4']

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from cacherl_jax.mesh import by_rows, row_placement, row_shares
+from cacherl_jax.mesh import by_rows, row_shares, shard_rows
 from cacherl_jax.policy import kv_cache, transformer
 from cacherl_jax.policy.sample import SamplingSettings, draw, forbid, shaped_logprobs
 from cacherl_jax.policy.shape import Params, Shape
@@ -33,11 +33,14 @@ from cacherl_jax.policy.slots import (
 )
 from cacherl_jax.trajectory import Trajectory
 
+CACHES = ('cache', 'prompts')  # fields of DecodeState
+
 
 class Decoder(NamedTuple):
     """The functions that write; made once for a policy's shape by `make_decoder`."""
 
     settings: DecodeSettings
+    beside: int  # prompts that are read as fast as one: a device for each
     init: Callable  # () -> DecodeState
     prefill: Callable  # (params, several lists of ids) -> a Prompt for each
     admit: Callable  # (state, prompt, slots, keys) -> DecodeState
@@ -61,13 +64,13 @@ def make_decoder(
 
     Over a mesh every device writes its slots, and reads as many prompts as the others.
     """
-    settings = settings.shared_by(1, row_shares(mesh) if mesh else 1)
+    beside = row_shares(mesh) if mesh else 1
+    settings = settings.shared_by(1, beside)
     bound = {'shape': shape, 'settings': settings}
     sampled = functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids)
     seat = jax.jit(functools.partial(admit, settings=settings), donate_argnums=0)
     append = jax.jit(by_rows(functools.partial(_append, **bound), mesh), donate_argnums=1)
     segment = jax.jit(by_rows(sampled, mesh), donate_argnums=1)
-    place_rows = row_placement(mesh) if mesh else lambda state: state
     grow = jax.jit(kv_cache.grow, static_argnums=1)
 
     def wide(cache, tokens):
@@ -99,8 +102,9 @@ def make_decoder(
 
     return Decoder(
         settings=settings,
-        init=lambda: place_rows(empty_slots(shape, settings, dtype)),
-        prefill=_prompt_reader(shape, settings, mesh),
+        beside=beside,
+        init=lambda: _laid_out(empty_slots(shape, settings, dtype), mesh),
+        prefill=_prompt_reader(shape, settings, mesh, beside),
         admit=place,
         append=write,
         segment=go_on,
@@ -109,11 +113,18 @@ def make_decoder(
     )
 
 
-def _prompt_reader(shape: Shape, settings: DecodeSettings, mesh: Mesh | None) -> Callable:
-    """Decoder.prefill: as many prompts at a time as there are devices to read them."""
+def _laid_out(state: DecodeState, mesh: Mesh | None) -> DecodeState:
+    """The state over the devices: by rows, and what is remembered by heads as well."""
+    if mesh is None or mesh.size == 1:
+        return state
+    heads = {name: shard_rows(getattr(state, name), mesh, 'kv_head') for name in CACHES}
+    return shard_rows(state.replace(**dict.fromkeys(CACHES, ())), mesh).replace(**heads)
+
+
+def _prompt_reader(shape: Shape, settings: DecodeSettings, mesh: Mesh | None, beside: int):
+    """Decoder.prefill: so many prompts at a time."""
     prefill = jax.jit(by_rows(functools.partial(_prefill, shape=shape), mesh))
     pick = jax.jit(lambda prompts, place: jax.tree.map(lambda leaf: leaf[place], prompts))
-    beside = row_shares(mesh) if mesh else 1
 
     def read(params, several):
         prompts = []
