@@ -60,6 +60,14 @@ def init_critic(shape: Shape) -> Params:
     return {'weight': jnp.zeros(shape.embed), 'bias': jnp.zeros(())}
 
 
+def _chunks(scored, size):
+    """Positions i32 [chunk, size], scored ones first so that later chunks are skipped; and which."""
+    order = jnp.argsort(~scored, stable=True)
+    padding = 0, -order.size % size
+    place, live = jnp.pad(order, padding), jnp.pad(scored[order], padding)
+    return place.reshape(-1, size), live.reshape(-1, size)
+
+
 @functools.partial(jax.named_call, name='score')
 def score(
     params: Params,
@@ -96,13 +104,9 @@ def score(
     scored = scored & ((jnp.arange(width) if position is None else position) > 0)
     forbidden = jnp.zeros_like(scored) if no_end is None else no_end
 
-    # Scored positions first: the chunks after them are skipped.
-    order = jnp.argsort(~scored.reshape(-1), stable=True)
     split, shares = (row_placement(mesh), row_shares(mesh)) if mesh else (jnp.asarray, 1)
     chunk = shares * max(1, min(-(-rows * width // shares), CHUNK_ENTRIES // shape.vocab))
-    padding = -(rows * width) % chunk
-    place = jnp.pad(order, (0, padding)).reshape(-1, chunk)
-    live = jnp.pad(scored.reshape(-1)[order], (0, padding)).reshape(-1, chunk)
+    place, live = _chunks(scored.reshape(-1), chunk)
 
     def read(where):
         logits = transformer.logits_of(params, shape, split(before[where]))
