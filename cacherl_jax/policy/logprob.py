@@ -61,7 +61,7 @@ def init_critic(shape: Shape) -> Params:
 
 
 def _chunks(scored, size):
-    """Positions i32 [chunk, size], scored ones first so that later chunks are skipped; and which."""
+    """Positions i32 [chunk, size], scored ones first so that chunks may be skipped; which are."""
     order = jnp.argsort(~scored, stable=True)
     padding = 0, -order.size % size
     place, live = jnp.pad(order, padding), jnp.pad(scored[order], padding)
