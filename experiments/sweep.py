@@ -32,10 +32,10 @@ from cacherl_jax.run.terminal import print_table, progress
 from experiments.launching.hosts import Hosts, HostSettings
 from experiments.launching.search import DRAWN, Search, read_range
 from experiments.launching.side_by_side import (
+    Cores,
     Ended,
     Ending,
     Running,
-    begin_here,
     room_for,
     run_jobs,
 )
@@ -219,7 +219,7 @@ def place_of(settings: SweepSettings, size: int) -> tuple[Callable[[Job], Runnin
     room = room_for(asked, settings.run_gib)
     if room < asked:
         print(f'memory for {room} of {asked} runs at a time', file=sys.stderr)
-    return begin_here, room
+    return Cores(room).begin, room
 
 
 def explain(settings: SweepSettings, course: Course) -> None:

@@ -1,6 +1,7 @@
 """Laws of the sweep: which runs there are, which are run again, and what a search asks for next."""
 
 import json
+import os
 import pathlib
 import sys
 
@@ -151,6 +152,30 @@ def test_a_sweep_tells_a_paused_run_from_a_finished_and_from_a_failed_one(tmp_pa
         job = sweep.Job(point={}, folder=tmp_path / name, arguments=())
         (ending,) = run_jobs([job], 1, lambda ending: None, lambda: False)
         assert words in ending.told
+
+
+SAYS_ITS_CORES = 'import os, time; time.sleep(1); print("on", sorted(os.sched_getaffinity(0)))'
+
+
+@pytest.mark.skipif(not hasattr(os, 'sched_getaffinity'), reason='cores are asked for by Linux')
+def test_runs_side_by_side_have_cores_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, 'TRAIN', tmp_path / 'program.py')
+    sweep.TRAIN.write_text(SAYS_ITS_CORES)
+    cores = sorted(os.sched_getaffinity(0))
+
+    def cores_of(parallel, runs):
+        jobs = [
+            sweep.Job(point={}, folder=tmp_path / f'{parallel}-{run}', arguments=())
+            for run in range(runs)
+        ]
+        run_jobs(jobs, parallel, lambda ending: None, lambda: False)
+        told = [(job.folder / 'output.txt').read_text() for job in jobs]
+        return [json.loads(text.rpartition('on ')[2]) for text in told]
+
+    assert cores_of(1, 2) == [cores, cores]
+    found = cores_of(len(cores), len(cores) + 1)
+    assert sorted(sum(found[:-1], [])) == cores and len(found[-1]) == 1
+    assert cores_of(len(cores) + 1, 1) == [cores]
 
 
 def test_memory_bounds_how_many_run_here(monkeypatch, capfd):
