@@ -89,7 +89,10 @@ class RunConfig:
     optimizer: Literal['adamw', 'muon'] = 'adamw'  # of RL
     learning_rate: float = 3e-4  # of RL, after five steps of warm-up
     decay_steps: int = 0  # RL steps over which the rate falls to a tenth; 0: it stays
-    text_rows: int = 4  # demonstrations a step for the language-model term
+    text_rows: int = 4  # rows a step for the language-model term
+    text: Literal['lessons', 'general'] = (
+        'general'  # the supervised stage's, or fresh invented ones
+    )
     checkpoint_steps: int = 10  # RL steps between checkpoints
     mesh: MeshSettings = MeshSettings()
     numerics: NumericsSettings = NumericsSettings()
@@ -154,6 +157,8 @@ class RunConfig:
                 'failures are kept for contrast and never imitated: with mix.mode supervised '
                 f'admission.failures_fraction must be 0, got {self.admission.failures_fraction}'
             )
+        if self.text not in ('lessons', 'general'):
+            raise ValueError(f'text must be lessons or general, got {self.text!r}')
         if self.text_rows < 0:
             raise ValueError(f'text_rows must be 0 or more, got {self.text_rows}')
         shares = self.mesh.data * self.mesh.fsdp

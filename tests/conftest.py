@@ -4,6 +4,7 @@ One device is what the default settings ask for, so tests that need several run 
 their own, which `on_virtual_devices` starts.
 """
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -12,6 +13,7 @@ import sys
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 
 import hypothesis  # noqa: E402  (jax must not be imported before the line above)
+import jax  # noqa: E402
 import pytest  # noqa: E402
 
 hypothesis.settings.register_profile('steady', deadline=None, derandomize=True, database=None)
@@ -33,3 +35,16 @@ def on_virtual_devices():
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
+
+
+MAPS = pathlib.Path('/proc/self/maps')
+MOST_MAPS = 30_000  # Linux gives a process 65,530, and the compiler ends it where there is none
+
+
+@pytest.fixture(scope='module', autouse=True)
+def room_for_programs():
+    """Every compiled program holds some pieces of memory: forget them before they are too many."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b'\n') > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()

@@ -19,6 +19,7 @@ from cacherl_jax.chat.template import Chat
 from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.compose import learning
 from cacherl_jax.compose.agent import BASE, Agent, make_score
+from cacherl_jax.compose.stages import text_rows
 from cacherl_jax.config import PRESETS
 from cacherl_jax.grpo.update import UpdateSettings
 from cacherl_jax.mesh import MeshSettings, make_mesh
@@ -182,3 +183,26 @@ def test_packed_conversations_have_their_own_first_turns():
         agent().params, tokens.reshape(1, 64), jnp.full(1, 64), sampled.reshape(1, 64), **told
     )[0]
     np.testing.assert_allclose(packed.reshape(4, 16), alone, atol=1e-5)
+
+
+def test_text_against_forgetting_is_of_no_lesson_and_other_at_every_step():
+    """Or it is what the supervised stage learned, where a run asks for that."""
+    own = lessons()
+    roomy = dataclasses.replace(
+        config(),
+        text_rows=2,
+        decode=DecodeSettings(context_tokens=576, widths=(576,)),
+        update=UpdateSettings(widths=(576,)),
+    )
+
+    def texts(settings, step):
+        rows, lengths = text_rows(agent(), own, settings, jax.random.key(0), step)
+        told = zip(np.asarray(rows.tokens).tolist(), lengths, strict=True)
+        return [tuple(row[:length]) for row, length in told]
+
+    first, again, other = texts(roomy, 0), texts(roomy, 0), texts(roomy, 1)
+    lesson = tuple(np.asarray(own.rows.tokens)[0, : own.lengths[0]].tolist())
+    assert first == again and len({*first, *other, lesson}) == 5
+    assert texts(dataclasses.replace(roomy, text='lessons', text_rows=1), 0) == [lesson]
+    with pytest.raises(ValueError, match="text must be lessons or general, got 'books'"):
+        dataclasses.replace(roomy, text='books')

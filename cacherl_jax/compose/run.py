@@ -194,7 +194,7 @@ class Run:
         """Rows for the language-model term and their lengths; none where it weighs nothing."""
         if not self.config.text_rows or not self.config.update.loss.language_weight:
             return None, []
-        return text_rows(self.lessons, self.config.text_rows, self.root, step)
+        return text_rows(self.agent, self.lessons, self.config, self.root, step)
 
     def running(self, standing, episodes, draw):
         """What fresh attempts at each row's task were paid before, where that is the baseline."""

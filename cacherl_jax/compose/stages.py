@@ -23,7 +23,7 @@ from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.policy.shape import Params
 from cacherl_jax.processes import is_first, told
 from cacherl_jax.rewards.facts import gather_facts
-from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows
+from cacherl_jax.supervised.dataset import demonstration_arrays, general_rows, padded
 from cacherl_jax.supervised.lessons import imported_arrays, with_thinking
 from cacherl_jax.tasks.listed import read_task_list
 from cacherl_jax.tasks.suites import process_accuracy
@@ -150,12 +150,21 @@ def mean_success(suites: dict[str, dict]) -> float:
     return float(np.mean([numbers['success'] for numbers in suites.values()]))
 
 
-def text_rows(lessons: Lessons, count: int, root: jax.Array, step: int) -> tuple[Trajectory, list]:
-    """`count` demonstrations for the language-model term of a step, and their lengths."""
-    chosen = jax.random.choice(
-        keys.stream(root, 'text', step), len(lessons.lengths), (count,), replace=False
-    )
-    chosen = np.asarray(chosen)
+def text_rows(
+    agent: Agent, lessons: Lessons, config: RunConfig, root: jax.Array, step: int
+) -> tuple[Trajectory, list]:
+    """Rows for the language-model term of a step, and their lengths.
+
+    What RL forgets is what it does not play: so they are conversations about nothing, others at
+    every step, unless the settings ask for what the supervised stage learned.
+    """
+    if config.text == 'general':
+        seed, context = f'text {config.seed} {step}', config.decode.context_tokens
+        arrays = general_rows(agent.chat, config.text_rows, context, seed)
+        rows, lengths = padded(arrays, context)
+        return rows, lengths.tolist()
+    key, many = keys.stream(root, 'text', step), len(lessons.lengths)
+    chosen = np.asarray(jax.random.choice(key, many, (config.text_rows,), replace=False))
     return jax.tree.map(lambda x: x[chosen], lessons.rows), lessons.lengths[chosen].tolist()
 
 

@@ -41,7 +41,7 @@ SAMPLES = 'samples'  # what rejection sampling accepted, in the folder of a shar
 MODEL_FILES = ('.safetensors', '.json')
 OF_RL = (
     'run_dir', 'starts', 'steps', 'groups', 'refills', 'optimizer', 'learning_rate', 'text_rows',
-    'decay_steps', 'checkpoint_steps', 'final', 'hybrid', 'weights', 'buffer', 'admission',
+    'text', 'decay_steps', 'checkpoint_steps', 'final', 'hybrid', 'weights', 'buffer', 'admission',
     'advantage', 'watchdog',
 )  # fmt: skip
 
