@@ -222,8 +222,9 @@ def by_rows(function: Callable, mesh: Mesh | None) -> Callable:
 
 
 def _divide_cpu(count: int) -> None:
-    """Have the CPU counted as `count` devices, unless the devices are known already."""
-    if count > 1 and 'xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
+    """Have the CPU counted as `count` devices, unless several processes are to have one each."""
+    asked = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
+    if count > 1 and not asked and not jax.distributed.is_initialized():
         with contextlib.suppress(RuntimeError):
             jax.config.update('jax_num_cpu_devices', count)
 
