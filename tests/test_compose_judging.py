@@ -112,6 +112,6 @@ def test_a_run_is_paid_by_the_model_behind_its_endpoint(policy, tmp_path):
     lines = map(json.loads, pathlib.Path(config.run_dir, 'metrics.jsonl').read_text().splitlines())
     (told,) = [line for line in lines if 'rewards/judged' in line]
     assert told['judge/asked'] == len(script.asked)
-    endings = ('max_turns', 'max_tokens', 'context_full', 'parse_failures', 'tool_infrastructure')
-    answered = 1 - sum(told[f'failure/{ending}'] for ending in endings)
-    assert told['rewards/answer'] == pytest.approx(0.4 * answered, abs=1e-6) and answered > 0
+    # An empty answer is worth nothing and nobody is asked about it.
+    assert told['rewards/answer'] == pytest.approx(0.4 * len(script.asked) / 4, abs=1e-6)
+    assert script.asked
