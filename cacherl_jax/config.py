@@ -16,13 +16,13 @@ from cacherl_jax.rewards.facts import FactSettings
 from cacherl_jax.rewards.final import FinalSettings
 from cacherl_jax.rewards.honesty import HonestySettings
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings
-from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache.admission import AdmissionSettings
 from cacherl_jax.rollout_cache.buffer import BufferSettings
 from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
 from cacherl_jax.rollout_cache.mix import MixSettings, cached_rows
 from cacherl_jax.run.watchdog import WatchdogSettings
 from cacherl_jax.schedule import Schedule
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.supervised.update import SupervisedSettings
 from cacherl_jax.tasks.bfcl import BfclSettings
 from cacherl_jax.tasks.tau2 import Tau2Settings
@@ -178,12 +178,23 @@ class RunConfig:
         plain = dataclasses.replace(self.sampling, temperature=1.0, min_tokens=0)
         filters = plain != SamplingSettings()
         loss = self.update.loss
+        if self.rollout.temperatures and loss.sampler_truncation is None:
+            raise ValueError(
+                f'rollout.temperatures {self.rollout.temperatures} draw what the update must weigh '
+                'for sampling.temperature: set update.loss.sampler_truncation, 2 for example'
+            )
         others = (max(self.mix.share.values), loss.kl_weight, loss.language_weight)
         if filters and any(others):
             raise ValueError(
                 'top_k, top_p and min_p give tokens of other policies probability 0; '
                 f'mix.share, kl_weight and language_weight must be 0 with them, got {others}'
             )
+
+    @property
+    def samplings(self) -> tuple[SamplingSettings, ...]:
+        """What the samples of a group draw by, in turn."""
+        temperatures = self.rollout.temperatures or (self.sampling.temperature,)
+        return tuple(dataclasses.replace(self.sampling, temperature=t) for t in temperatures)
 
     @property
     def rows(self) -> int:

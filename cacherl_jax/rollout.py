@@ -20,31 +20,12 @@ from cacherl_jax.chat.template import Chat, tool_message
 from cacherl_jax.policy.decode import Decoder
 from cacherl_jax.policy.slots import DecodeState, Prompt, Rest
 from cacherl_jax.processes import is_first, whole
-from cacherl_jax.seat import Seat, past_a_limit
+from cacherl_jax.seat import RolloutSettings, Seat, past_a_limit
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.together import asked_once, opened_on_first
 from cacherl_jax.tools.tool import Call, Result, specification
 from cacherl_jax.tools.untold import answer_told
 from cacherl_jax.trajectory import Trajectory
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RolloutSettings:
-    """How an episode goes, apart from its tokens."""
-
-    samples: int = 8  # episodes of one task that are compared: a group
-    max_turns: int = 10  # assistant messages
-    max_parse_failures: int = 2  # turns in a row in which nothing meant as a call could be read
-    max_timeouts: int = 2  # turns in a row in which every call timed out: our trouble
-    tool_workers: int = 8  # sessions answered side by side
-    overlap: bool = False  # one half's tools run while the other half writes: for slow tools
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            if field.name != 'overlap' and getattr(self, field.name) < 1:
-                raise ValueError(
-                    f'{field.name} must be at least 1, got {getattr(self, field.name)}'
-                )
 
 
 class _Asked(NamedTuple):
@@ -175,8 +156,9 @@ class _Table:
         samples = [sample for _, sample in taken]
         nowhere = [self.decoder.settings.slots] * (size - len(slots))
         number = jnp.full(size, keys.name_number(task.id))
-        addresses = self.row_keys(step, number, jnp.array(samples + [0] * len(nowhere)))
-        state = self.decoder.admit(state, prompt, jnp.array(slots + nowhere), addresses)
+        samples = jnp.array(samples + [0] * len(nowhere))
+        addresses = self.row_keys(step, number, samples)
+        state = self.decoder.admit(state, prompt, jnp.array(slots + nowhere), addresses, samples)
         length = int(jax.device_get(whole(prompt.count)))
         for slot, sample in taken:
             session = self.open_session(task.id, task.tools, task.start, sample)

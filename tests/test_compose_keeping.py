@@ -21,12 +21,12 @@ from cacherl_jax.grpo.update import UpdateSettings
 from cacherl_jax.policy.slots import DecodeSettings
 from cacherl_jax.rewards.facts import FactSettings, gather_facts
 from cacherl_jax.rewards.hybrid import HybridSettings, WeightSettings, hybrid_reward, weights_at
-from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache import record
 from cacherl_jax.rollout_cache.buffer import BufferSettings
 from cacherl_jax.rollout_cache.record import Source
 from cacherl_jax.rollout_cache.review import decide
 from cacherl_jax.schedule import Schedule
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.trajectory import Trajectory
 
 CONTEXT = 4

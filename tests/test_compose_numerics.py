@@ -18,8 +18,8 @@ from cacherl_jax.policy.lora import LoraSettings
 from cacherl_jax.policy.numerics import NumericsSettings, cast
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.slots import DecodeSettings
-from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.run.fetch import fetch
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tasks.suite import draw
 from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tools.execute import live_sessions

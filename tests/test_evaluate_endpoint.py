@@ -18,7 +18,7 @@ from cacherl_jax.evaluate.endpoint_play import play_endpoint
 from cacherl_jax.evaluate.metrics import evaluation_metrics
 from cacherl_jax.evaluate.record import read_records
 from cacherl_jax.policy.sample import SamplingSettings
-from cacherl_jax.rollout import RolloutSettings
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tasks.suite import draw
 from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tasks.task import Termination

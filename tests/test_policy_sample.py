@@ -11,6 +11,7 @@ from cacherl_jax.policy.sample import (
     DRAW_BLOCK,
     FORBIDDEN,
     SamplingSettings,
+    by_row,
     draw,
     forbid,
     shaped_logprobs,
@@ -62,6 +63,23 @@ def test_shaping_equals_sorting_and_looking(settings, vocab):
     expected = [plain(row, settings) for row in logits(vocab)]
     found = np.exp(shaped(logits(vocab), settings))
     np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize('vocab', [3, 16])
+def test_rows_with_settings_of_their_own_are_shaped_as_each_would_be_alone(vocab):
+    choices = (*SETTINGS, SamplingSettings(temperature=0.0, top_k=2))
+    rows = np.resize(logits(vocab), (2 * len(choices), vocab))
+    found = shaped_logprobs(rows, by_row(choices, jnp.arange(len(rows))))
+    for number, settings in enumerate(choices * 2):
+        alone = shaped(rows[number : number + 1], settings)[0]
+        np.testing.assert_allclose(found[number], alone, atol=2e-6, err_msg=str(settings))
+
+
+def test_what_all_rows_have_in_common_is_no_array():
+    """So that a filter that nobody uses costs nothing."""
+    found = by_row((SamplingSettings(), SamplingSettings(temperature=0.5)), jnp.arange(3))
+    assert found.temperature.tolist() == [[1.0], [0.5], [1.0]]
+    assert found[1:] == (0, 1.0, 0.0, 0)
 
 
 @pytest.mark.parametrize('settings', SETTINGS)

@@ -21,7 +21,8 @@ from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.slots import DecodeSettings
-from cacherl_jax.rollout import RolloutSettings, make_rollout
+from cacherl_jax.rollout import make_rollout
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tasks.suite import draw
 from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tasks.task import Termination
@@ -128,6 +129,19 @@ def test_a_group_shares_as_far_as_slots_and_devices_divide():
         DecodeSettings(slots=6, share=4)
     with pytest.raises(ValueError, match='share must divide the 3 slots of a device'):
         DecodeSettings(slots=6, share=2).shared_by(8, devices=2)
+
+
+def test_samples_with_distributions_of_their_own_draw_as_they_would_among_their_like():
+    several = (
+        SamplingSettings(temperature=0.0),
+        SamplingSettings(temperature=1.5, min_tokens=3),
+        SamplingSettings(temperature=0.7, top_p=0.9),
+    )
+    rows = play(sampling=several)[0]
+    for sample, sampling in enumerate(several):
+        alone = play(sampling=sampling)[0]
+        pick = functools.partial(jax.tree.map, lambda leaf, at=sample: leaf[at::3])
+        same_rows(pick(rows), pick(alone))
 
 
 def test_tool_latency_changes_no_token():

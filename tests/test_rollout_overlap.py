@@ -11,7 +11,8 @@ from cacherl_jax import keys
 from cacherl_jax.bench.devices import Asking
 from cacherl_jax.policy.decode import make_decoder
 from cacherl_jax.policy.sample import SamplingSettings
-from cacherl_jax.rollout import RolloutSettings, make_rollout
+from cacherl_jax.rollout import make_rollout
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tools.tool import Result, Status
 
 PATIENCE_SECONDS = 0.3

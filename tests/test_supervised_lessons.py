@@ -160,3 +160,12 @@ def test_min_tokens_goes_with_every_row_and_other_filters_do_not():
     assert config.sampling.min_tokens == 8 and config.mix.share.start > 0
     with pytest.raises(ValueError, match='top_k, top_p and min_p give tokens of other policies'):
         dataclasses.replace(config, sampling=SamplingSettings(top_k=8))
+
+
+def test_temperatures_by_sample_need_weights_between_sampler_and_trainer():
+    ladder = ['--rollout.temperatures', '0.7', '1.3']
+    with pytest.raises(ValueError, match='set update.loss.sampler_truncation'):
+        read_config('', ladder)
+    config = read_config('', [*ladder, '--update.loss.sampler-truncation', '2'])
+    assert [each.temperature for each in config.samplings] == [0.7, 1.3]
+    assert config.sampling.temperature == 1.0  # what is trained

@@ -27,8 +27,9 @@ from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.slots import DecodeSettings
-from cacherl_jax.rollout import RolloutSettings, make_rollout
+from cacherl_jax.rollout import make_rollout
 from cacherl_jax.run.fetch import fetch
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tasks.suite import draw
 from cacherl_jax.tasks.suites import SUITES
 from cacherl_jax.tools.execute import live_sessions

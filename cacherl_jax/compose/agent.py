@@ -250,7 +250,7 @@ def rollout_of(
         settings = dataclasses.replace(settings, samples=samples)
     sizes = config.decode.shared_by(settings.samples, row_shares(agent.mesh))
     decoder = make_decoder(
-        agent.shape, sizes, sampling or config.sampling, agent.chat.end_ids,
+        agent.shape, sizes, sampling or config.samplings, agent.chat.end_ids,
         jax.numpy.dtype(dtype), agent.mesh,
     )  # fmt: skip
     root = keys.stream(keys.root(config.seed), purpose)

@@ -25,7 +25,6 @@ from cacherl_jax.evaluate.record import episode_record
 from cacherl_jax.grpo.loss import LossSettings
 from cacherl_jax.policy.shape import Params
 from cacherl_jax.processes import is_first, told
-from cacherl_jax.rollout import RolloutSettings
 from cacherl_jax.rollout_cache.curriculum import CurriculumSettings
 from cacherl_jax.rollout_cache.mix import MixSettings
 from cacherl_jax.run.checkpoint import make_checkpoints
@@ -34,6 +33,7 @@ from cacherl_jax.run.metrics import make_metrics
 from cacherl_jax.run.results import plain, settings_hash
 from cacherl_jax.run.stop import leave_if
 from cacherl_jax.schedule import Schedule
+from cacherl_jax.seat import RolloutSettings
 
 NOTHING_SAVED = 'before RL; the same command begins anew'
 TOOL_CACHE = 'tool_cache.sqlite'

@@ -15,7 +15,7 @@ from cacherl_jax.chat.endpoint import ContextFull, Unanswered
 from cacherl_jax.chat.parse import HERMES, parse_turn, render_call
 from cacherl_jax.chat.strict_json import SPACE, decode_json
 from cacherl_jax.evaluate.chat_endpoint import ChatEndpoint
-from cacherl_jax.rollout import RolloutSettings
+from cacherl_jax.seat import RolloutSettings
 from cacherl_jax.tasks.task import Episode, Task, Termination, Turn
 from cacherl_jax.tools.tool import Call, ParseError, Status, specification
 from cacherl_jax.tools.untold import answer_told

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from cacherl_jax.mesh import by_rows, row_shares, shard_rows
 from cacherl_jax.policy import kv_cache, transformer
-from cacherl_jax.policy.sample import SamplingSettings, draw, forbid, shaped_logprobs
+from cacherl_jax.policy.sample import SamplingSettings, by_row, draw, forbid, off, shaped_logprobs
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.policy.slots import (
     DecodeSettings,
@@ -43,7 +43,7 @@ class Decoder(NamedTuple):
     beside: int  # prompts that are read as fast as one: a device for each
     init: Callable  # () -> DecodeState
     prefill: Callable  # (params, several lists of ids) -> a Prompt for each
-    admit: Callable  # (state, prompt, slots, keys) -> DecodeState
+    admit: Callable  # (state, prompt, slots, keys, choice=0) -> DecodeState
     # `longest`: tokens behind its prompt that some row has, or will have when the block is in
     append: Callable  # (params, state, blocks by slot, longest) -> DecodeState
     segment: Callable  # (params, state, longest) -> (DecodeState, Report)
@@ -55,19 +55,21 @@ class Decoder(NamedTuple):
 def make_decoder(
     shape: Shape,
     settings: DecodeSettings,
-    sampling: SamplingSettings,
+    sampling: SamplingSettings | tuple[SamplingSettings, ...],
     end_ids: tuple[int, ...],
     dtype=jnp.float32,
     mesh: Mesh | None = None,
 ) -> Decoder:
-    """Bind sizes, limits and the sampling distribution; compile nothing yet.
+    """Bind sizes, limits and the distribution sampled from; compile nothing yet.
 
+    Of several distributions each row has its own, whose number `admit` is told (`sample.by_row`).
     Over a mesh every device writes its slots, and reads as many prompts as the others.
     """
     beside = row_shares(mesh) if mesh else 1
-    settings = settings.shared_by(1, beside)
+    settings = settings.shared_by(settings.share or 1, beside)
     bound = {'shape': shape, 'settings': settings}
-    sampled = functools.partial(_segment, **bound, sampling=sampling, end_ids=end_ids)
+    choices = (sampling,) if isinstance(sampling, SamplingSettings) else sampling
+    sampled = functools.partial(_segment, **bound, choices=choices, end_ids=end_ids)
     seat = jax.jit(functools.partial(admit, settings=settings), donate_argnums=0)
     append = jax.jit(by_rows(functools.partial(_append, **bound), mesh), donate_argnums=1)
     segment = jax.jit(by_rows(sampled, mesh), donate_argnums=1)
@@ -81,9 +83,9 @@ def make_decoder(
     def room(state, tokens):
         return state.replace(cache=wide(state.cache, tokens))
 
-    def place(state, prompt, slots, keys):
+    def place(state, prompt, slots, keys, choice=0):
         state = state.replace(prompts=wide(state.prompts, prompt.tokens.size))
-        return seat(state, prompt, slots, keys)
+        return seat(state, prompt, slots, keys, choice)
 
     def write(params, state, blocks, longest):
         """In pieces: a block as wide as the next program would be mostly padding."""
@@ -213,9 +215,9 @@ def _append(params, state: DecodeState, block, count, ends, *, shape, settings) 
     )
 
 
-def _segment(params, state: DecodeState, *, shape, settings, sampling, end_ids):
+def _segment(params, state: DecodeState, *, shape, settings, choices, end_ids):
     """Sample until every row rests or `segment_tokens` are used; returns the state and a Report."""
-    started = state.rows.length
+    started, sampling = state.rows.length, by_row(choices, state.choice)
 
     def goes_on(carry):
         step, state = carry
@@ -236,9 +238,9 @@ def _sample_one(params, state, shape, settings, sampling, end_ids):
     """Each running row draws a token from its logits, writes it and reads it."""
     rows, running = state.rows, state.status == Rest.RUNNING
     logits = state.logits
-    if sampling.min_tokens:
-        early = (state.turn_index == 0) & (state.turn_tokens < sampling.min_tokens)
-        logits = forbid(logits, end_ids, early)
+    if not off(sampling.min_tokens, 0):
+        early = state.turn_tokens[:, None] < sampling.min_tokens
+        logits = forbid(logits, end_ids, early[:, 0] & (state.turn_index == 0))
     key = jax.vmap(jax.random.fold_in)(state.key, rows.length)
     token, logprob = draw(shaped_logprobs(logits, sampling), key)
     position = jnp.where(running, rows.length, settings.context_tokens)

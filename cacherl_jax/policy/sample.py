@@ -1,6 +1,7 @@
 """From logits to a token and its log-probability, by the same code for sampler and trainer."""
 
 import dataclasses
+from typing import NamedTuple
 
 import chex
 import jax
@@ -30,33 +31,69 @@ class SamplingSettings:
                 raise ValueError(f'{name} must not be negative, got {getattr(self, name)}')
 
 
-def shaped_logprobs(logits: jax.Array, settings: SamplingSettings) -> jax.Array:
+class RowSampling(NamedTuple):
+    """The fields of SamplingSettings: one for all rows, or an array [row, 1] where rows differ."""
+
+    temperature: float | jax.Array
+    top_k: int | jax.Array
+    top_p: float | jax.Array
+    min_p: float | jax.Array
+    min_tokens: int | jax.Array
+
+
+def by_row(choices: tuple[SamplingSettings, ...], choice: jax.Array) -> RowSampling:
+    """What each row draws by: choice i32 [row] counts through the settings, again and again."""
+
+    def told(name):
+        values = [getattr(each, name) for each in choices]
+        if len(set(values)) == 1:
+            return values[0]
+        return jnp.array(values)[choice % len(values)][:, None]
+
+    return RowSampling(*map(told, RowSampling._fields))
+
+
+def off(setting, neutral) -> bool:
+    """Whether a setting does nothing in any row."""
+    return not isinstance(setting, jax.Array) and setting == neutral
+
+
+def shaped_logprobs(logits: jax.Array, settings: SamplingSettings | RowSampling) -> jax.Array:
     """Log-probabilities f32 [..., vocab] of the distribution sampled from.
 
     log softmax(logits / temperature), then renormalised over what top-k, top-p and min-p keep.
     Greedy is the point mass on the likeliest token.
     """
-    logits = logits.astype(jnp.float32)
-    if settings.temperature == 0:
-        best = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1], dtype=bool)
-        return jnp.where(best, 0.0, FORBIDDEN)
-    logprob = jax.nn.log_softmax(logits / settings.temperature)
+    logits, temperature = logits.astype(jnp.float32), settings.temperature
+    if not isinstance(temperature, jax.Array):
+        return _drawn(logits, temperature, settings) if temperature else _greedy(logits)
+    drawn = _drawn(logits, jnp.where(temperature == 0, 1.0, temperature), settings)
+    return jnp.where(temperature == 0, _greedy(logits), drawn)
+
+
+def _greedy(logits):
+    best = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1], dtype=bool)
+    return jnp.where(best, 0.0, FORBIDDEN)
+
+
+def _drawn(logits, temperature, settings):
+    logprob = jax.nn.log_softmax(logits / temperature)
     keep = _kept(logprob, settings)
     return logprob if keep is None else jax.nn.log_softmax(jnp.where(keep, logprob, FORBIDDEN))
 
 
 def _kept(logprob, settings):
     """Which tokens the filters keep, bool [..., vocab]; None where no filter is on."""
-    keep = None
-    if settings.top_k or settings.top_p < 1:
+    vocab, keep = logprob.shape[-1], None
+    if not (off(settings.top_k, 0) and off(settings.top_p, 1)):
         order = jnp.argsort(-logprob, axis=-1)
         rank = jnp.argsort(order, axis=-1)
-        keep = rank < (settings.top_k or logprob.shape[-1])
-        if settings.top_p < 1:
+        keep = rank < jnp.where(jnp.equal(settings.top_k, 0), vocab, settings.top_k)
+        if not off(settings.top_p, 1):
             mass = jnp.cumsum(jnp.exp(jnp.take_along_axis(logprob, order, -1)), -1)
             before = jnp.take_along_axis(mass, rank, -1) - jnp.exp(logprob)
-            keep = keep & (before < settings.top_p)
-    if settings.min_p:
+            keep = keep & ((before < settings.top_p) | jnp.equal(settings.top_p, 1))
+    if not off(settings.min_p, 0):
         likely = logprob >= logprob.max(-1, keepdims=True) + jnp.log(settings.min_p)
         keep = likely if keep is None else keep & likely
     return keep

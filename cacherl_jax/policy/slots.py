@@ -29,7 +29,7 @@ class DecodeSettings:
     """Limits of an episode and the sizes that programs are compiled for."""
 
     slots: int = 64  # episodes decoded side by side
-    share: int = 0  # neighbouring slots that read one prompt; 0: as many as suit a group
+    share: int = 0  # most neighbouring slots that read one prompt; 0: as many as suit a group
     context_tokens: int = 1024  # prompt, calls, results and answer together
     turn_tokens: int = 160  # most that are sampled in one turn
     episode_tokens: int = 800  # most that are sampled in one episode
@@ -53,14 +53,14 @@ class DecodeSettings:
             )
 
     def shared_by(self, samples: int, devices: int = 1) -> 'DecodeSettings':
-        """The same with a `share`: where none is set, as many as divide a group of `samples`.
+        """The same with a `share` that suits groups of `samples`: it divides them.
 
         `devices` is over how many the slots are split; a share lies on one of them.
         """
         each = self.slots // devices
         if self.share and each % self.share:
             raise ValueError(f'share must divide the {each} slots of a device, got {self.share}')
-        return dataclasses.replace(self, share=self.share or math.gcd(each, samples))
+        return dataclasses.replace(self, share=math.gcd(self.share or each, samples))
 
     def width(self, tokens: int) -> int:
         """The smallest of the widths that holds `tokens`, at most the context."""
@@ -85,6 +85,7 @@ class DecodeState:
     turn_index: jax.Array  # i32  [row]        the assistant turn being written
     logits: jax.Array  # f32  [row, vocab] of the next token
     key: jax.Array  # key  [row]        of (step, task, sample); positions are folded in
+    choice: jax.Array  # i32  [row]        which of the distributions the row draws from
     cache: tuple[kv_cache.LayerCache, ...]  # of each row, from its prompt's end on
     prompt_tokens: jax.Array  # i32  [share]      of the prompt that the slots of a share hold
     prompts: tuple[kv_cache.LayerCache, ...]  # of each share
@@ -133,16 +134,18 @@ def empty_slots(shape: Shape, settings: DecodeSettings, dtype=jnp.float32) -> De
         turn_index=jnp.zeros(rows, jnp.int32),
         logits=jnp.zeros((rows, shape.vocab), jnp.float32),
         key=jax.random.split(jax.random.key(0), rows),
+        choice=jnp.zeros(rows, jnp.int32),
         cache=kv_cache.init(shape, rows, settings.width(1), dtype),
         prompt_tokens=jnp.zeros(shares, jnp.int32),
         prompts=kv_cache.init(shape, shares, settings.width(1), dtype),
     )
 
 
-def admit(state: DecodeState, prompt: Prompt, slots, keys, *, settings) -> DecodeState:
+def admit(state: DecodeState, prompt: Prompt, slots, keys, choice=0, *, settings) -> DecodeState:
     """Start an episode in each of `slots` i32 [sample]; a slot out of range starts none.
 
-    The slots that share their prompts with these must be free or hold episodes of the same prompt.
+    Each draws by its `choice` i32 [sample], or all by the same.  The slots that share their prompts
+    with these must be free or hold episodes of the same prompt.
     """
     chex.assert_rank([slots, keys], 1)
     wide, shares = prompt.tokens.size, slots // settings.share
@@ -174,6 +177,7 @@ def admit(state: DecodeState, prompt: Prompt, slots, keys, *, settings) -> Decod
         turn_index=put(state.turn_index, 0),
         logits=put(state.logits, prompt.logits),
         key=put(state.key, keys),
+        choice=put(state.choice, choice),
         cache=state.cache,
         prompt_tokens=state.prompt_tokens.at[shares].set(prompt.count, mode='drop'),
         prompts=prompts,
