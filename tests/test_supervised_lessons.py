@@ -12,6 +12,7 @@ from cacherl_jax.chat.template import Chat
 from cacherl_jax.chat.tokenizer import load_tokenizer
 from cacherl_jax.compose.agent import BASE, demonstrations
 from cacherl_jax.compose.command import read_config, saved_config
+from cacherl_jax.grpo.update import UpdateSettings
 from cacherl_jax.policy.sample import SamplingSettings
 from cacherl_jax.run.results import plain
 from cacherl_jax.supervised.dataset import episode_arrays
@@ -163,9 +164,9 @@ def test_min_tokens_goes_with_every_row_and_other_filters_do_not():
 
 
 def test_temperatures_by_sample_need_weights_between_sampler_and_trainer():
-    ladder = ['--rollout.temperatures', '0.7', '1.3']
+    ladder = ['--rollout.temperatures', '0.7', '1.3', '--update.loss.sampler-truncation', '2']
+    config = read_config('', ladder)
     with pytest.raises(ValueError, match='set update.loss.sampler_truncation'):
-        read_config('', ladder)
-    config = read_config('', [*ladder, '--update.loss.sampler-truncation', '2'])
+        dataclasses.replace(config, update=UpdateSettings(widths=config.update.widths))
     assert [each.temperature for each in config.samplings] == [0.7, 1.3]
     assert config.sampling.temperature == 1.0  # what is trained
