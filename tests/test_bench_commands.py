@@ -205,7 +205,7 @@ def test_a_played_row_is_its_prompt_its_turns_and_the_answers_given():
 def test_no_number_of_turns_makes_a_program_once_all_widths_are_met():
     work, turns = rollout_work('tiny'), (2, 3, 7, 6)
     tokens = [dataclasses.replace(work, turns=count).row_tokens for count in turns]
-    assert [count > WIDTH_TOKENS for count in tokens] == [False, False, True, True]
+    assert [-(-count // WIDTH_TOKENS) for count in tokens] == [2, 3, 5, 5]  # widths
     made = [row[-1] for row in growth(BenchSettings(model='tiny', repetitions=1), turns)]
     assert made == [0, 0, 0, 0]
 

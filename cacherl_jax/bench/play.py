@@ -23,7 +23,7 @@ from cacherl_jax.policy.slots import DecodeSettings, Rest
 from cacherl_jax.run.fetch import fetch
 from cacherl_jax.trajectory import Trajectory
 
-WIDTH_TOKENS = 64  # the cache is read in multiples of this: one program for each
+WIDTH_TOKENS = 16  # the cache is read in multiples of this: one program for each that is met
 
 
 def decoder_of(

@@ -105,7 +105,7 @@ def make_decoder(
     return Decoder(
         settings=settings,
         beside=beside,
-        init=lambda: _laid_out(empty_slots(shape, settings, dtype), mesh),
+        init=jax.jit(lambda: _laid_out(empty_slots(shape, settings, dtype), mesh)),
         prefill=_prompt_reader(shape, settings, mesh, beside),
         admit=place,
         append=write,
