@@ -72,9 +72,13 @@ def test_an_update_counts_four_forwards():
     work = update_work('tiny')
     twice = dataclasses.replace(work, rows=2 * work.rows)
     assert update_flops(TINY, twice) == 2 * update_flops(TINY, work)
+    alone = dataclasses.replace(work, group=1)
     keys = work.rows * keys_read(0, work.row_tokens)
     forward = block_flops(TINY, work.tokens, keys) + head_flops(TINY, work.sampled_tokens)
-    assert update_flops(TINY, work) == 4 * forward
+    assert update_flops(TINY, alone) == 4 * forward
+    prompt = block_flops(TINY, work.prompt_tokens, keys_read(0, work.prompt_tokens))
+    saved = update_flops(TINY, alone) - update_flops(TINY, work)
+    assert saved == 4 * prompt * (work.rows - work.rows // work.group)
 
 
 @pytest.mark.parametrize('work', [UpdateWork(), update_work('tiny'), update_work('M')])
@@ -83,6 +87,10 @@ def test_the_update_s_sampled_tokens_are_those_of_its_mask(work):
     assert sampled.sum() == work.sampled_tokens and not sampled[:, : work.prompt_tokens].any()
     assert ids.shape == sampled.shape and ids.size == work.tokens and ids.min() >= 2
     assert reward.shape == (work.rows,) and work.rows % work.group == 0
+    prompts = ids[:, : work.prompt_tokens]
+    same = (prompts[:, None] == prompts).all(-1)
+    group = np.arange(work.rows) // work.group
+    np.testing.assert_array_equal(same, group[:, None] == group)
 
 
 def test_a_rollout_s_rows_hold_prompt_turns_and_answers():

@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from jax.tree_util import Partial
 
 from cacherl_jax.compose.tuning import Tuning
+from cacherl_jax.grpo.cutting import plan_micro_batches, take_packed
 from cacherl_jax.grpo.loss import CACHED, FRESH, SUPERVISED, TEXT, Batch, LossSettings
 from cacherl_jax.grpo.packing import first_fit_decreasing, plan_packed
-from cacherl_jax.grpo.update import (
-    UpdateSettings,
-    make_update,
-    plan_micro_batches,
-    take_packed,
-)
+from cacherl_jax.grpo.update import UpdateSettings, make_update
 from cacherl_jax.policy import transformer
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.lora import LoraSettings, init_adapter

@@ -10,6 +10,7 @@ import pytest
 from jax.tree_util import Partial
 from loss_reference import EVERY_TERM, VOCAB, bigram, on_device, random_batch, run
 
+from cacherl_jax.grpo.cutting import minibatches, plan_micro_batches
 from cacherl_jax.grpo.loss import (
     CACHED,
     FRESH,
@@ -22,13 +23,7 @@ from cacherl_jax.grpo.loss import (
     term_values,
     total,
 )
-from cacherl_jax.grpo.update import (
-    UpdateSettings,
-    make_update,
-    minibatches,
-    plan_micro_batches,
-    raise_if_refused,
-)
+from cacherl_jax.grpo.update import UpdateSettings, make_update, raise_if_refused
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,9 @@ def test_only_the_first_turns_start_may_not_end_it():
 def test_each_packed_conversation_has_a_first_turn_of_its_own(least):
     sampled = np.random.default_rng(least).random((2, 11)) < 0.6
     sampled[:, 0] = False
-    position = jnp.asarray([*range(11), *range(11), 0, 0])[None]  # and padding of two
+    segment = jnp.asarray([0] * 11 + [1] * 11 + [-1] * 2)[None]  # and padding of two
     packed = jnp.asarray([*sampled.reshape(-1), False, False])[None]
-    early = first_turn_start(packed, least, position)
+    early = first_turn_start(packed, least, segment)
     alone = first_turn_start(jnp.asarray(sampled), least)
     assert early[0, :22].tolist() == alone.reshape(-1).tolist() and not early[0, 22:].any()
 

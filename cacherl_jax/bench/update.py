@@ -25,8 +25,9 @@ from cacherl_jax.bench.workloads import (
 )
 from cacherl_jax.grpo.loss import FRESH, Batch, LossSettings
 from cacherl_jax.grpo.reference import make_reference
+from cacherl_jax.grpo.sharing import prompts_of
 from cacherl_jax.grpo.update import UpdateSettings, as_it_is, make_update, raise_if_refused
-from cacherl_jax.mesh import make_mesh, row_placement, shard_params
+from cacherl_jax.mesh import make_mesh, row_placement, row_shares, shard_params
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Params, Shape
 from cacherl_jax.run.fetch import fetch
@@ -35,6 +36,7 @@ from cacherl_jax.trajectory import Trajectory
 
 # A mean over each row's tokens, then over rows; the reference at 0.04: what peers run as "grpo".
 LOSS = LossSettings(kl_weight=0.04, aggregation='sequence')
+WIDTH_TOKENS = 16  # rows behind a prompt are padded to a multiple of this
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-6))
 
 
@@ -88,6 +90,18 @@ def batch_of(rows: Trajectory, advantage: jax.Array) -> Batch:
     )
 
 
+def update_settings(work: UpdateWork) -> UpdateSettings:
+    """Widths that the rows fit: alone, and behind the prompt that a group shares."""
+    behind = work.row_tokens - work.prompt_tokens + 1
+    shared = {work.prompt_tokens, -(-behind // WIDTH_TOKENS) * WIDTH_TOKENS}
+    return UpdateSettings(
+        micro_rows=work.micro_rows,
+        widths=(work.row_tokens,),
+        shared_widths=tuple(sorted(shared)),
+        loss=LOSS,
+    )
+
+
 def make_step(
     shape: Shape,
     work: UpdateWork,
@@ -95,25 +109,26 @@ def make_step(
     scorer: Partial,
     optimizer: optax.GradientTransformation = OPTIMIZER,
     place: Callable = as_it_is,
+    beside: int = 1,
 ) -> Callable[[], dict[str, Any]]:
     """step() does one update with its reference and returns the update's metrics.
 
     The rows are taken as sampled by `params`; the reference stays at `params`, the policy moves.
     Metrics are of the policy before its step: the first ones find it where the reference is.
     """
-    settings = UpdateSettings(micro_rows=work.micro_rows, widths=(work.row_tokens,), loss=LOSS)
-    update = make_update(scorer, optimizer, settings, place)
-    reference = make_reference(scorer, settings, place)
-    lengths = np.full(work.rows, work.row_tokens)
+    settings = update_settings(work)
+    update = make_update(scorer, optimizer, settings, place, beside)
+    reference = make_reference(scorer, settings, place, beside)
     rows, reward = rows_of(work, shape.vocab)
-    rows = rows.replace(logprob=reference(params, rows, lengths))
+    begun = np.full(work.rows, work.row_tokens), prompts_of(*fetch((rows.tokens, rows.sampled)))
+    rows = rows.replace(logprob=reference(params, rows, *begun))
     batch = batch_of(rows, advantages(reward, work.group))
     learner = update.init(params)
 
     def step():
         nonlocal learner
-        held = batch.replace(reference_logprob=reference(params, rows, lengths))
-        learner, metrics = update.update(learner, held, lengths)
+        held = batch.replace(reference_logprob=reference(params, rows, *begun))
+        learner, metrics = update.update(learner, held, *begun)
         return metrics
 
     return step
@@ -136,7 +151,8 @@ def measure_update(settings: BenchSettings) -> Measured:
     mesh = make_mesh(settings.mesh)
     params = shard_params(parameters(shape), mesh)
     scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
-    step = make_step(shape, work, params, scorer, place=row_placement(mesh))
+    layout = {'place': row_placement(mesh), 'beside': row_shares(mesh)}
+    step = make_step(shape, work, params, scorer, **layout)
     timing, outcomes = against_peers(step, settings.repetitions, peers, settings.peers)
     check(step(), work)
     peak = peak_bytes()  # before the limits are measured on arrays of their own
@@ -164,11 +180,12 @@ def growth(settings: BenchSettings, groups: Sequence[int]) -> list[list]:
     mesh = make_mesh(settings.mesh)
     params = shard_params(parameters(shape), mesh)
     scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
+    layout = {'place': row_placement(mesh), 'beside': row_shares(mesh)}
     rows, first = [], None
     for count in groups:
         more = dataclasses.replace(work, rows=count * work.group)
         with counting_programs() as made:
-            step = make_step(shape, more, params, scorer, place=row_placement(mesh))
+            step = make_step(shape, more, params, scorer, **layout)
             timing = timed(step, settings.repetitions)
         check(step(), more)
         rate = more.tokens / timing.seconds

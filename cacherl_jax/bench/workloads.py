@@ -47,7 +47,7 @@ def parameters(shape: Shape, dtype=jnp.float32) -> Params:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UpdateWork:
-    """W1: rows of prompt, sampled tokens, a tool's answer, sampled tokens."""
+    """W1: rows of their group's prompt, sampled tokens, a tool's answer, sampled tokens."""
 
     rows: int = 32
     row_tokens: int = 512
@@ -70,6 +70,9 @@ class UpdateWork:
         """ids i32 [row, token], sampled bool [row, token], reward f32 [row]."""
         draw = np.random.default_rng(0)
         ids = draw.integers(FIRST_ID, vocab, (self.rows, self.row_tokens), dtype=np.int32)
+        ids[:, : self.prompt_tokens] = np.repeat(
+            ids[:: self.group, : self.prompt_tokens], self.group, axis=0
+        )
         sampled = np.ones(ids.shape, bool)
         sampled[:, : self.prompt_tokens] = False
         sampled[:, self.tool_start : self.tool_start + self.tool_tokens] = False
@@ -174,10 +177,15 @@ def head_flops(shape: Shape, tokens: int) -> int:
 
 
 def update_flops(shape: Shape, work: UpdateWork) -> int:
-    """Forward and backward of the policy, forward of the reference; the head where sampled only."""
-    keys = work.rows * keys_read(0, work.row_tokens)
-    forward = block_flops(shape, work.tokens, keys) + head_flops(shape, work.sampled_tokens)
-    return 4 * forward
+    """Forward and backward of the policy, forward of the reference.
+
+    The head where sampled only, and a prompt once for its group.
+    """
+    prompt, rest = work.prompt_tokens, work.row_tokens - work.prompt_tokens
+    prompts = work.rows // work.group
+    keys = prompts * keys_read(0, prompt) + work.rows * keys_read(prompt, rest)
+    tokens = prompts * prompt + work.rows * rest
+    return 4 * (block_flops(shape, tokens, keys) + head_flops(shape, work.sampled_tokens))
 
 
 def read_flops(shape: Shape, work: RolloutWork) -> int:
@@ -197,8 +205,9 @@ def sample_flops(shape: Shape, work: RolloutWork) -> int:
 
 
 def sample_bytes(shape: Shape, work: RolloutWork, itemsize: int = 4) -> int:
-    """Read from memory by sampling: all matrices at each step, each row's keys and values."""
-    steps = work.turns * work.turn_tokens
-    keys = work.rows * sum(keys_read(start, work.turn_tokens) for start in work.turn_starts)
+    """Read from memory by sampling: all matrices at each step, keys and values, a prompt's once."""
+    steps, prompt = work.turns * work.turn_tokens, work.prompt_tokens
+    own = sum(keys_read(start - prompt, work.turn_tokens) for start in work.turn_starts)
+    keys = work.rows * own + work.prompts * prompt * steps
     entry = 2 * shape.layers * shape.kv_heads * shape.head_dim
     return itemsize * (steps * matrix_weights(shape) + entry * keys)

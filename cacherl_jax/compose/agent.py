@@ -206,15 +206,18 @@ def _make_score(
 ) -> Partial:
     """score(params, tokens, length, sampled), of the distribution sampled from.
 
-    Packed rows are told apart by `position` and `segment`; with a `critic` values come third.
+    Packed rows are told apart by `position`, `segment` and `split`; with a `critic` values come
+    third.
     """
 
-    def scored(params, tokens, length, sampled, position=None, segment=None, critic=None):
+    def scored(
+        params, tokens, length, sampled, position=None, segment=None, split=None, critic=None
+    ):
         no_end = None
         if sampling.min_tokens:
             # Whoever ended all the same was free to: that token is another policy's.
             ended = jax.numpy.isin(tokens, jax.numpy.asarray(end_ids))
-            no_end = first_turn_start(sampled, sampling.min_tokens, position) & ~ended
+            no_end = first_turn_start(sampled, sampling.min_tokens, segment) & ~ended
         return score(
             computed_in(params, numerics.dtype),
             shape,
@@ -225,6 +228,7 @@ def _make_score(
             no_end=no_end,
             position=position,
             segment=segment,
+            split=split,
             remat=numerics.remat,
             attention=numerics.attention,
             critic=critic,

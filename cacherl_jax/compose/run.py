@@ -26,7 +26,7 @@ from cacherl_jax.compose.contents import contents
 from cacherl_jax.compose.judging import final_scorer
 from cacherl_jax.compose.keeping import Clock, RolloutCache, Totals, shown_episodes
 from cacherl_jax.compose.refill import outcomes, refilled, undecided_share
-from cacherl_jax.compose.scoring import own_of, reference_of
+from cacherl_jax.compose.scoring import own_of, prompts_in, reference_of
 from cacherl_jax.compose.shown import print_results
 from cacherl_jax.compose.stages import (
     demonstrated_lessons,
@@ -44,7 +44,7 @@ from cacherl_jax.evaluate.metrics import flat_metrics
 from cacherl_jax.evaluate.record import episode_record, spoken
 from cacherl_jax.evaluate.report import render_report
 from cacherl_jax.grpo.update import make_update
-from cacherl_jax.mesh import row_placement
+from cacherl_jax.mesh import row_placement, row_shares
 from cacherl_jax.processes import any_says, is_first, told
 from cacherl_jax.rewards.metrics import reward_metrics, spreads
 from cacherl_jax.rollout_cache.curriculum import Standing, observe
@@ -84,11 +84,11 @@ class Run:
         critic = self.agent.shape if self.config.advantage.estimator == 'gae' else None
         self.tuning = Tuning(settings=self.config.lora, params=params, critic=critic)
         score = make_score(self.agent, self.config.sampling, self.config.numerics)
-        place = row_placement(self.agent.mesh)
+        layout = row_placement(self.agent.mesh), row_shares(self.agent.mesh)
         optimizer, scored = rl_optimizer(self.config), self.tuning.score(score)
-        self._update = make_update(scored, optimizer, self.settings, place)
-        self.reference = reference_of(score, params, self.settings, place)
-        self.own = own_of(scored, self.settings, self.config.advantage, place)
+        self._update = make_update(scored, optimizer, self.settings, *layout)
+        self.reference = reference_of(score, params, self.settings, *layout)
+        self.own = own_of(scored, self.settings, self.config.advantage, *layout)
 
     # ---- before the loop
 
@@ -181,7 +181,8 @@ class Run:
         return played
 
     def update(self, learner, batch, lengths):
-        return self._update.update(learner, batch, np.asarray(lengths))
+        prompts = prompts_in(batch, self.settings)
+        return self._update.update(learner, batch, np.asarray(lengths), prompts)
 
     def tasks_of(self, episodes):
         """The group that each row is compared in."""

@@ -44,6 +44,8 @@ class Batch:
     # Of packed rows only (grpo/packing.py): each token's place in its row of before, and which row.
     position: jax.Array | None = None  # i32  [row, token]
     segment: jax.Array | None = None  # i32  [row, token]
+    # Where rows share prompts (grpo/sharing.py): tokens for a prompt, and for each row behind it.
+    split: tuple[int, int] | None = struct.field(default=None, pytree_node=False)
     # Of the policy before the update, by the trainer's numerics; None: the sampler's will do.
     trainer_logprob: jax.Array | None = None  # f32  [row, token]
     value_target: jax.Array | None = None  # f32  [row, token]  of the critic; None: there is none

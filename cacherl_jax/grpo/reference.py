@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from cacherl_jax.grpo.update import UpdateSettings, as_it_is, plan_micro_batches
+from cacherl_jax.grpo.cutting import plan_micro_batches
+from cacherl_jax.grpo.sharing import Prompts, plan_shared
+from cacherl_jax.grpo.update import UpdateSettings, as_it_is
 from cacherl_jax.trajectory import Trajectory
 
 
@@ -20,11 +22,13 @@ def make_scoring(
     settings: UpdateSettings,
     place: Callable = as_it_is,
     which: tuple[int, ...] = (0,),
+    beside: int = 1,
 ) -> Callable:
-    """scoring(params, rows: Trajectory, lengths) -> tuple of f32 [row, token]; 0 where length is 0.
+    """scoring(params, rows, lengths, prompts=None) -> tuple of f32 [row, token]; 0 at length 0.
 
     `score(params, tokens, length, sampled)` is the update's own, and `which` of its results are
-    wanted: 0 log-probability, 1 entropy, 2 a critic's value.  `place` is the update's too.
+    wanted: 0 log-probability, 1 entropy, 2 a critic's value.  `place` and `beside` are the update's
+    too, as are `prompts`.
     """
     score = score if isinstance(score, Partial) else Partial(score)
 
@@ -42,10 +46,34 @@ def make_scoring(
             for old, number in zip(found, which, strict=True)
         )
 
-    one = jax.jit(one, donate_argnums=0, static_argnums=5)
+    def together(found, score, params, rows: Trajectory, packing, split):
+        """Rows behind shared prompts; padding is scored nowhere and written nowhere."""
+        number, position, segment = packing
+        row = jnp.minimum(number, rows.length.shape[0] - 1)
+        sampled = rows.sampled[row, position] & (segment >= 0)
+        length = (segment >= 0).sum(1)
+        cut = place((rows.tokens[row, position], length, sampled, position, segment))
+        told = score(params, *cut[:3], position=cut[3], segment=cut[4], split=split)
+        # A prompt's last token stands before every row behind it; none of them says a thing of it.
+        return tuple(
+            old.at[jnp.where(sampled, number, rows.length.shape[0]), position].set(
+                told[which_one], mode='drop'
+            )
+            for old, which_one in zip(found, which, strict=True)
+        )
 
-    def scoring(params, rows: Trajectory, lengths: np.ndarray):
+    one = jax.jit(one, donate_argnums=0, static_argnums=5)
+    together = jax.jit(together, donate_argnums=0, static_argnums=5)
+
+    def scoring(params, rows: Trajectory, lengths: np.ndarray, prompts: Prompts | None = None):
         found = begin(rows.tokens)
+        if prompts is not None and settings.shared_widths:
+            sizes = settings.micro_rows, settings.widths, settings.shared_widths
+            shared, lengths = plan_shared(lengths, prompts, *sizes, beside)
+            for packing, split in shared:
+                found = together(found, score, params, rows, packing, split)
+            if not lengths.any():
+                return found
         for chosen, width in plan_micro_batches(lengths, settings.micro_rows, settings.widths):
             width = min(width, rows.tokens.shape[1])
             found = one(found, score, params, rows, jnp.asarray(chosen), width)
@@ -55,8 +83,8 @@ def make_scoring(
 
 
 def make_reference(
-    score: Callable, settings: UpdateSettings, place: Callable = as_it_is
+    score: Callable, settings: UpdateSettings, place: Callable = as_it_is, beside: int = 1
 ) -> Callable:
-    """reference(params, rows: Trajectory, lengths) -> log-probabilities, f32 [row, token]."""
-    scoring = make_scoring(score, settings, place)
-    return lambda params, rows, lengths: scoring(params, rows, lengths)[0]
+    """reference(params, rows, lengths, prompts=None) -> log-probabilities, f32 [row, token]."""
+    scoring = make_scoring(score, settings, place, beside=beside)
+    return lambda *what: scoring(*what)[0]

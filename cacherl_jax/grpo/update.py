@@ -18,6 +18,7 @@ from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
+from cacherl_jax.grpo.cutting import minibatches, plan_micro_batches, take, take_packed
 from cacherl_jax.grpo.loss import (
     LEFT_OUT,
     Batch,
@@ -28,7 +29,8 @@ from cacherl_jax.grpo.loss import (
     total,
 )
 from cacherl_jax.grpo.measures import batch_facts, term_means, token_means, token_sums
-from cacherl_jax.grpo.packing import Packing, longest_row, plan_packed
+from cacherl_jax.grpo.packing import plan_packed
+from cacherl_jax.grpo.sharing import Prompts, plan_shared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,9 @@ class UpdateSettings:
     epochs: int = 1  # passes over one batch
     minibatches: int = 1  # optimizer steps of a pass; each takes its share of every group's rows
     pack: bool = False  # several rows in one where that is less; widths may exceed the context
+    # Of prompts, and of what follows them, where rows of a group share what their prompt costs; a
+    # program for each pair that is met.  None: each row has a prompt of its own.
+    shared_widths: tuple[int, ...] = ()  # tokens; ascending
     loss: LossSettings = dataclasses.field(default_factory=LossSettings)
 
     def __post_init__(self):
@@ -48,8 +53,12 @@ class UpdateSettings:
         for name in ('epochs', 'minibatches'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} must be 1 or more, got {getattr(self, name)}')
-        if not self.widths or self.widths[0] < 1 or list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f'widths must ascend from 1 or more, got {self.widths}')
+        for name in ('widths', 'shared_widths'):
+            widths = getattr(self, name)
+            if min(widths, default=1) < 1 or list(widths) != sorted(set(widths)):
+                raise ValueError(f'{name} must ascend from 1 or more, got {widths}')
+        if not self.widths:
+            raise ValueError('widths must name at least one width, got none')
 
 
 @struct.dataclass
@@ -63,78 +72,17 @@ class Learner:
 
 class Update(NamedTuple):
     init: Callable  # (params) -> Learner
-    update: Callable  # (Learner, Batch, lengths) -> (Learner, metrics)
+    update: Callable  # (Learner, Batch, lengths, prompts=None) -> (Learner, metrics)
 
 
-def minibatches(lengths: np.ndarray, count: int) -> list[np.ndarray]:
-    """Lengths of the rows of each optimizer step, 0 for those of the others.
-
-    Neighbours go to different steps, so that each step sees rows of every group.  A share without a
-    row is left out.
-    """
-    turn = np.cumsum(lengths > 0) % count
-    shares = [np.where(turn == number, lengths, 0) for number in range(count)]
-    return [share for share in shares if share.any()] or [lengths]
-
-
-class MicroBatch(NamedTuple):
-    """Which rows are scored together, and how wide."""
-
-    rows: np.ndarray  # i32 [micro_row]; the number of rows of the batch says: no row
-    width: int  # tokens
-
-
-def plan_micro_batches(lengths, micro_rows: int, widths) -> list[MicroBatch]:
-    """Rows from long to short, `micro_rows` at a time; rows of length 0 are left out."""
-    lengths = np.asarray(lengths)
-    longest_row(lengths, widths)
-    order = np.argsort(-lengths, kind='stable')
-    order = order[lengths[order] > 0].astype(np.int32)
-    filled = np.full(-(-order.size // micro_rows) * micro_rows, lengths.size, np.int32)
-    filled[: order.size] = order
-    plan = []
-    for rows in filled.reshape(-1, micro_rows):
-        width = next(width for width in widths if width >= lengths[rows[0]])
-        plan.append(MicroBatch(rows, int(width)))
-    return plan
-
-
-def take(batch: Batch, rows, width: int) -> Batch:
-    """The rows named, cut to `width`; a row that is none is left out of every term."""
-    number = batch.tokens.shape[0]
-    none = rows >= number
-    rows = jnp.minimum(rows, number - 1)
-    cut = jax.tree.map(lambda x: x[rows, :width] if x.ndim == 2 else x[rows], batch)
-    return cut.replace(kind=jnp.where(none, LEFT_OUT, cut.kind))
-
-
-def take_packed(batch: Batch, packing: Packing) -> Batch:
-    """The tokens named, those of several rows in one; padding is left out of every term."""
-    number = batch.tokens.shape[0]
-    none = packing.row >= number
-    row = jnp.minimum(packing.row, number - 1)
-
-    def pick(x):
-        return x[row, packing.position] if x.ndim == 2 else x[row]
-
-    packed = jax.tree.map(pick, batch)
-    return packed.replace(
-        length=(~none).sum(axis=1, dtype=jnp.int32),
-        sampled=packed.sampled & ~none,
-        kind=jnp.where(none, LEFT_OUT, packed.kind),
-        position=packing.position,
-        segment=packing.segment,
-    )
-
-
-APART = ('position', 'segment')  # what keeps packed rows apart
+APART = ('position', 'segment', 'split')  # what keeps packed rows apart
 
 
 class Programs(NamedTuple):
     """The compiled parts of an update that do not depend on the optimizer."""
 
     cut: Callable  # (batch, rows, width) -> Batch [micro_row, width]
-    pack: Callable  # (batch, packing) -> Batch [micro_row, width]
+    pack: Callable  # (batch, packing, split=None) -> Batch [packed row, width]
     accumulate: Callable  # (gradient, params, score, micro, divisors) -> (gradient, sums)
     begin: Callable  # (batch, planned) -> (divisors, facts)
     add_sums: Callable  # (sums, sums) -> sums
@@ -149,7 +97,7 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
     """
 
     def objective(params, score, micro: Batch, divisors):
-        apart = {} if micro.segment is None else {n: getattr(micro, n) for n in APART}
+        apart = {n: told for n in APART if (told := getattr(micro, n)) is not None}
         logprob, entropy, *value = score(params, micro.tokens, micro.length, micro.sampled, **apart)
         sums = numerators(term_values(logprob, entropy, micro, loss, *value), micro, loss)
         measured = token_sums(jax.lax.stop_gradient(logprob), entropy, micro, loss)
@@ -171,7 +119,7 @@ def programs(loss: LossSettings, place: Callable[[Batch], Batch]) -> Programs:
         return jax.tree.map(jnp.add, sums, measured)
 
     cut = jax.jit(take, static_argnames='width')
-    return Programs(cut, jax.jit(take_packed), accumulate, begin, add_sums)
+    return Programs(cut, jax.jit(take_packed, static_argnames='split'), accumulate, begin, add_sums)
 
 
 def as_it_is(micro):
@@ -184,14 +132,16 @@ def make_update(
     optimizer: optax.GradientTransformation,
     settings: UpdateSettings,
     place: Callable[[Batch], Batch] = as_it_is,
+    beside: int = 1,
 ) -> Update:
     """Bind how to score, how to step and how to cut.
 
     `score(params, tokens, length, sampled)` gives log-probability and entropy, f32 [row, token],
     and a critic's value where batches have targets for it; where rows are packed it is given their
-    `position` and `segment` by name as well.
+    `position`, `segment` and `split` by name as well.
     Arrays it needs and does not learn are bound with `jax.tree_util.Partial`: they become arguments
-    of the compiled program, not constants in it.  `place` may lay a micro-batch out over devices.
+    of the compiled program, not constants in it.  `place` may lay a micro-batch out over `beside`
+    devices.
     """
     score = score if isinstance(score, Partial) else Partial(score)
     run = programs(settings.loss, place)
@@ -210,7 +160,14 @@ def make_update(
         params = jax.tree.map(jnp.copy, params)  # updates use up what they take, the caller's never
         return _settled(Learner(params, optimizer.init(params), jnp.int32(0)))
 
-    def micro_batches(batch: Batch, lengths) -> Iterator[Batch]:
+    def micro_batches(batch: Batch, lengths, prompts) -> Iterator[Batch]:
+        if prompts is not None:
+            sizes = settings.micro_rows, settings.widths, settings.shared_widths
+            shared, lengths = plan_shared(lengths, prompts, *sizes, beside)
+            for packing, split in shared:
+                yield run.pack(batch, packing, split=split)
+            if not lengths.any():
+                return
         if settings.pack:
             for packing in plan_packed(lengths, settings.micro_rows, settings.widths):
                 yield run.pack(batch, packing)
@@ -218,14 +175,18 @@ def make_update(
         for rows, width in plan_micro_batches(lengths, settings.micro_rows, settings.widths):
             yield run.cut(batch, rows, width=min(width, batch.tokens.shape[1]))
 
-    def update(learner: Learner, batch: Batch, lengths):
-        """`lengths`, on the host, says how long each row is; 0 leaves a row out."""
+    def update(learner: Learner, batch: Batch, lengths, prompts: Prompts | None = None):
+        """`lengths`, on the host, says how long each row is; 0 leaves a row out.
+
+        With `prompts` rows that begin alike share that, where `shared_widths` are set.
+        """
+        prompts = prompts if settings.shared_widths else None
         shares = minibatches(_checked(lengths, batch), settings.minibatches)
         reports = []
         for share in shares * settings.epochs:
             divisors, facts = run.begin(batch, share > 0)
             gradient, sums = _zeros_like(learner.params), None
-            for micro in micro_batches(batch, share):
+            for micro in micro_batches(batch, share, prompts):
                 gradient, measured = run.accumulate(
                     gradient, learner.params, score, micro, divisors
                 )

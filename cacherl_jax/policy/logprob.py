@@ -19,17 +19,18 @@ from cacherl_jax.policy.shape import Params, Shape
 CHUNK_ENTRIES = 2**21  # logits held at a time: 8 MB in f32
 
 
-def first_turn_start(sampled: jax.Array, min_tokens: int, position=None) -> jax.Array:
+def first_turn_start(sampled: jax.Array, min_tokens: int, segment=None) -> jax.Array:
     """bool [row, token]: the first `min_tokens` positions of the first run of sampled ones.
 
-    `position` says where packed conversations begin anew, as it does for `score`; their first token
-    is never sampled.
+    `segment` tells packed conversations apart, as it does for `score`; their first token is never
+    sampled.
     """
 
     def since_start(count):
-        if position is None:
+        if segment is None:
             return count
-        start = jnp.arange(count.shape[1]) - position
+        anew = (segment != jnp.roll(segment, 1, axis=1)).at[:, 0].set(True)
+        start = jax.lax.cummax(jnp.where(anew, jnp.arange(count.shape[1]), 0), axis=1)
         return count - jnp.take_along_axis(count, start, axis=1)
 
     begins = sampled & ~jnp.roll(sampled, 1, axis=1)
@@ -44,13 +45,18 @@ def hidden_states(
     *,
     position=None,
     segment=None,
+    split=None,
     remat=False,
     attention='chunked',
 ) -> jax.Array:
     """[row, token, embed] of whole rows; without `position` it is the place in the row."""
     if position is None:
         position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    attend = transformer.causal(segment, implementation=attention)
+    attend = (
+        transformer.causal(segment, implementation=attention)
+        if split is None
+        else transformer.after_prompts(split, segment)
+    )
     past = (None,) * shape.layers
     return transformer.forward(params, shape, tokens, position, attend, past, remat=remat)[0]
 
@@ -80,6 +86,7 @@ def score(
     no_end: jax.Array | None = None,
     position: jax.Array | None = None,
     segment: jax.Array | None = None,
+    split: tuple[int, int] | None = None,
     remat: bool = False,
     attention: str = 'chunked',
     critic: Params | None = None,
@@ -88,7 +95,8 @@ def score(
     """Log-probability of tokens[row, t] given tokens before it, and the entropy it was drawn at.
 
     tokens i32, scored bool, no_end bool (ending was forbidden), all [row, token]; position and
-    segment i32 [row, token] of packed conversations: their own places, and a number for each.
+    segment i32 [row, token] of packed conversations: their own places, and a number for each; with
+    `split` they stand behind a prompt that they share (`transformer.after_prompts`).
     Returns f32 [row, token] twice, in nats, exactly 0 where not scored; position 0 is never scored.
     With a `critic` (`init_critic`) also what it expects before the token, the same way.  Rows laid
     out over a `mesh` need it named, or every device would apply the head to all of them.
@@ -97,9 +105,8 @@ def score(
     chex.assert_equal_shape([tokens, scored])
     tokens, scored = jnp.asarray(tokens), jnp.asarray(scored)
     rows, width = tokens.shape
-    hidden = hidden_states(
-        params, shape, tokens, position=position, segment=segment, remat=remat, attention=attention
-    )
+    apart = {'position': position, 'segment': segment, 'split': split}
+    hidden = hidden_states(params, shape, tokens, remat=remat, attention=attention, **apart)
     before = jnp.roll(hidden, 1, axis=1).reshape(rows * width, -1)
     scored = scored & ((jnp.arange(width) if position is None else position) > 0)
     forbidden = jnp.zeros_like(scored) if no_end is None else no_end

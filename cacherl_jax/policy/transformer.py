@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from cacherl_jax.policy.kv_cache import attention
+from cacherl_jax.policy import kv_cache
+from cacherl_jax.policy.kv_cache import LayerCache, attention
 from cacherl_jax.policy.shape import Params, Shape
 
 Attend = Callable  # (past, query, key, value) -> (mixed [row, block, head, head_dim], past)
@@ -175,6 +176,34 @@ def causal(
         return jnp.concatenate(parts, axis=1), past
 
     return attend if implementation == 'chunked' else fused
+
+
+def after_prompts(split: tuple[int, int], segment: jax.Array, chunk_tokens: int = 128) -> Attend:
+    """Attention for training where rows stand behind a prompt that they share.
+
+    split: tokens for the prompt, and for each row behind it; segment i32 [packed row, token], -1 in
+    padding.  A row's tokens see the prompt and, of the rows, their own up to themselves.
+    """
+    wide, each = split
+    count, within = (segment[:, :wide] >= 0).sum(1), causal(chunk_tokens=chunk_tokens)
+
+    def laid(key, value):
+        return LayerCache(key=key.transpose(0, 2, 3, 1), value=value.transpose(0, 2, 1, 3))
+
+    def attend(past, *heads):
+        prompt = [x[:, :wide] for x in heads]
+        query, key, value = (x[:, wide:].reshape(-1, each, *x.shape[2:]) for x in heads)
+        parts = []
+        for start in range(0, each, chunk_tokens):
+            stop = min(start + chunk_tokens, each)
+            own = laid(key[:, :stop], value[:, :stop])
+            position = jnp.broadcast_to(jnp.arange(start, stop), (len(query), stop - start))
+            asked = query[:, start:stop]
+            parts.append(kv_cache.attend(laid(*prompt[1:]), count, own, asked, position))
+        late = jnp.concatenate(parts, axis=1).reshape(len(segment), -1, *query.shape[2:])
+        return jnp.concatenate([within(None, *prompt)[0], late], axis=1), past
+
+    return attend
 
 
 def init_params(shape: Shape, key: jax.Array, dtype=jnp.float32) -> Params:
