@@ -71,13 +71,21 @@ def measure_play(
     )
 
 
-GROWTH_COLUMNS = ('turns', 'tokens a row', 'tokens/s', 'of the first', 'programs made')
+GROWTH_COLUMNS = (
+    'turns',
+    'tokens a row',
+    'tokens/s',
+    'of the first',
+    'of roofline',
+    'programs made',
+)
 
 
 def growth(settings: BenchSettings, turns: Sequence[int]) -> list[list]:
     """A row of the columns above for each number of turns, all played by one decoder.
 
-    It has met all of its widths before, for the number of programs hangs on those alone.
+    It has met all of its widths before, for the number of programs hangs on those alone.  More
+    turns read more answers and remember more; the share of the roofline tells that from lost time.
     """
     shape, dtype = MODELS[settings.model], DTYPES[settings.dtype]
     works = [dataclasses.replace(rollout_work(settings.model), turns=count) for count in turns]
@@ -93,5 +101,7 @@ def growth(settings: BenchSettings, turns: Sequence[int]) -> list[list]:
         check(play(0), work)
         rate = work.sampled_tokens / timing.seconds
         first = first or rate
-        rows.append([work.turns, work.row_tokens, rate, f'{rate / first:.0%}', len(made)])
+        share = least_seconds(shape, work, dtype)[1] / timing.seconds
+        told = f'{rate / first:.0%}', f'{share:.0%}', len(made)
+        rows.append([work.turns, work.row_tokens, rate, *told])
     return rows
