@@ -1,5 +1,6 @@
 """An update on eight devices equals the one on a single device; test_mesh.py runs this apart."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,8 +12,9 @@ from jax.tree_util import Partial
 
 from cacherl_jax.grpo.loss import FRESH, Batch, LossSettings
 from cacherl_jax.grpo.reference import make_reference
+from cacherl_jax.grpo.sharing import plan_shared, prompts_of
 from cacherl_jax.grpo.update import UpdateSettings, make_update, programs
-from cacherl_jax.mesh import MeshSettings, make_mesh, row_placement, shard_params
+from cacherl_jax.mesh import MeshSettings, make_mesh, row_placement, row_shares, shard_params
 from cacherl_jax.policy.logprob import score
 from cacherl_jax.policy.shape import Shape
 from cacherl_jax.policy.transformer import init_params
@@ -26,9 +28,10 @@ LAYOUTS = ((8, 1, 1), (2, 2, 2))
 
 @functools.cache
 def scoring(mesh):
-    return Partial(
-        lambda params, tokens, length, sampled: score(params, SHAPE, tokens, sampled, mesh=mesh)
-    )
+    def scored(params, tokens, length, sampled, **apart):
+        return score(params, SHAPE, tokens, sampled, mesh=mesh, **apart)
+
+    return Partial(scored)
 
 
 def batch():
@@ -84,6 +87,39 @@ def test_two_updates_and_a_reference_agree_with_one_device(layout):
     moments = [leaf for leaf in jax.tree.leaves(learner.optimizer_state) if leaf.ndim > 1]
     split = [not leaf.sharding.is_fully_replicated for leaf in moments]
     assert any(split) == (layout[1:] != (1, 1))
+
+
+def in_pairs():
+    """Rows of which every two share a prompt of twelve tokens."""
+    draws, place = np.random.default_rng(4), np.arange(TOKENS)
+    tokens = draws.integers(0, SHAPE.vocab, (ROWS, TOKENS))
+    tokens[1::2, :12] = tokens[::2, :12]
+    length = draws.integers(14, TOKENS, ROWS).astype(np.int32)
+    sampled = (place >= 12) & (place < length[:, None])
+    rows = batch()[0].replace(
+        tokens=jnp.asarray(tokens, jnp.int32),
+        length=jnp.asarray(length),
+        sampled=jnp.asarray(sampled),
+    )
+    return rows, length, prompts_of(tokens, sampled)
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_rows_share_prompts_over_devices_as_they_do_on_none(layout):
+    rows, length, prompts = in_pairs()
+    settings = UpdateSettings(micro_rows=ROWS, widths=(TOKENS,), shared_widths=(12, 16))
+
+    def updated(layout, settings):
+        mesh = laid_out(layout)
+        params = shard_params(init_params(SHAPE, jax.random.key(1)), mesh)
+        spread = row_placement(mesh), row_shares(mesh)
+        update = make_update(scoring(mesh), optax.sgd(1.0), settings, *spread)
+        return jax.device_get(update.update(update.init(params), rows, length, prompts)[0].params)
+
+    assert plan_shared(length, prompts, ROWS, (TOKENS,), (12, 16), beside=8)[0]
+    alone = updated((1, 1, 1), dataclasses.replace(settings, shared_widths=()))
+    for one, other in zip(*map(jax.tree.leaves, (alone, updated(layout, settings))), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
 
 
 def arithmetic(layout):

@@ -90,14 +90,14 @@ def batch_of(rows: Trajectory, advantage: jax.Array) -> Batch:
     )
 
 
-def update_settings(work: UpdateWork) -> UpdateSettings:
-    """Widths that the rows fit: alone, and behind the prompt that a group shares."""
+def update_settings(work: UpdateWork, share: bool) -> UpdateSettings:
+    """Widths that the rows fit: alone, or behind the prompt that a group shares."""
     behind = work.row_tokens - work.prompt_tokens + 1
     shared = {work.prompt_tokens, -(-behind // WIDTH_TOKENS) * WIDTH_TOKENS}
     return UpdateSettings(
         micro_rows=work.micro_rows,
         widths=(work.row_tokens,),
-        shared_widths=tuple(sorted(shared)),
+        shared_widths=tuple(sorted(shared)) if share else (),
         loss=LOSS,
     )
 
@@ -110,13 +110,15 @@ def make_step(
     optimizer: optax.GradientTransformation = OPTIMIZER,
     place: Callable = as_it_is,
     beside: int = 1,
+    share: bool = True,
 ) -> Callable[[], dict[str, Any]]:
     """step() does one update with its reference and returns the update's metrics.
 
     The rows are taken as sampled by `params`; the reference stays at `params`, the policy moves.
-    Metrics are of the policy before its step: the first ones find it where the reference is.
+    Rows of a group `share` their prompt.  Metrics are of the policy before its step: the first ones
+    find it where the reference is.
     """
-    settings = update_settings(work)
+    settings = update_settings(work, share)
     update = make_update(scorer, optimizer, settings, place, beside)
     reference = make_reference(scorer, settings, place, beside)
     rows, reward = rows_of(work, shape.vocab)
@@ -132,6 +134,12 @@ def make_step(
         return metrics
 
     return step
+
+
+def _laid_out(settings: BenchSettings, mesh: Mesh) -> dict[str, Any]:
+    """How a step cuts its rows; a fused attention knows nothing of shared prompts."""
+    share = settings.attention == 'chunked'
+    return {'place': row_placement(mesh), 'beside': row_shares(mesh), 'share': share}
 
 
 def check(metrics: dict[str, Any], work: UpdateWork) -> None:
@@ -151,8 +159,7 @@ def measure_update(settings: BenchSettings) -> Measured:
     mesh = make_mesh(settings.mesh)
     params = shard_params(parameters(shape), mesh)
     scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
-    layout = {'place': row_placement(mesh), 'beside': row_shares(mesh)}
-    step = make_step(shape, work, params, scorer, **layout)
+    step = make_step(shape, work, params, scorer, **_laid_out(settings, mesh))
     timing, outcomes = against_peers(step, settings.repetitions, peers, settings.peers)
     check(step(), work)
     peak = peak_bytes()  # before the limits are measured on arrays of their own
@@ -180,12 +187,11 @@ def growth(settings: BenchSettings, groups: Sequence[int]) -> list[list]:
     mesh = make_mesh(settings.mesh)
     params = shard_params(parameters(shape), mesh)
     scorer = make_scorer(shape, dtype, mesh=mesh, attention=settings.attention)
-    layout = {'place': row_placement(mesh), 'beside': row_shares(mesh)}
     rows, first = [], None
     for count in groups:
         more = dataclasses.replace(work, rows=count * work.group)
         with counting_programs() as made:
-            step = make_step(shape, more, params, scorer, **layout)
+            step = make_step(shape, more, params, scorer, **_laid_out(settings, mesh))
             timing = timed(step, settings.repetitions)
         check(step(), more)
         rate = more.tokens / timing.seconds

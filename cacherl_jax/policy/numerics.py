@@ -19,7 +19,8 @@ class NumericsSettings:
     dtype: Literal['float32', 'bfloat16'] = 'float32'
     remat: bool = False  # layers are computed again for the gradient in place of being kept
     # Attention of training: our chunks of queries, or jax.nn.dot_product_attention by XLA or, on a
-    # GPU and in bfloat16, by cuDNN, which holds no scores at all.
+    # GPU and in bfloat16, by cuDNN, which holds no scores at all.  Of rows that share prompts
+    # (update.shared_widths) always ours.
     attention: Literal['chunked', 'xla', 'cudnn'] = 'chunked'
 
     def __post_init__(self):
