@@ -17,8 +17,8 @@ SETTINGS = (
     '--rollout.samples 4 --rollout.max-turns 4 --decode.slots 12 --decode.context-tokens 448 '
     '--decode.turn-tokens 48 --decode.episode-tokens 160 --decode.widths 64 448 '
     '--update.widths 448 --update.micro-rows 12 --update.loss.language-weight 0 --text-rows 0 '
-    '--supervised.demonstrations 4 --supervised.general 0 --supervised.epochs 1 '
-    '--supervised.rows 4 --supervised.optimizer adamw --supervised.learning-rate 1e-6 '
+    '--supervised.demonstrations 32 --supervised.general 8 --supervised.epochs 1 '
+    '--supervised.rows 4 '
     '--evaluation.unseen 1 --evaluation.seen 1 --mix.share.start 0 --mix.share.end 0 '
     '--checkpoint-steps 6 --steps 6'
 ).split()
