@@ -182,6 +182,26 @@ def whole_beside(tree: Any, params: Any) -> Any:
     return _put(tree, NamedSharding(home.mesh, PartitionSpec()))
 
 
+def held_once(params: Any, mesh: Mesh | None) -> Any:
+    """The parameters in one buffer for all devices, where those are the cores of one CPU.
+
+    Reading one copy, the cores find in their common cache what another has just read.  It is a copy
+    that nobody else knows of, so the parameters may be donated while it is in use.
+    """
+    alone = mesh is None or mesh.size == 1 or mesh.size != mesh.shape['data']
+    if alone or mesh.devices.flat[0].platform != 'cpu' or jax.process_count() > 1:
+        return params
+    everywhere, (first, *others) = NamedSharding(mesh, PartitionSpec()), mesh.devices.flat
+
+    def share(leaf):
+        own = jnp.copy(jax.device_put(leaf, first))
+        seen = np.asarray(own)  # no copy, and on a CPU no second one for the others
+        parts = [own, *(jax.device_put(seen, other, may_alias=True) for other in others)]
+        return jax.make_array_from_single_device_arrays(own.shape, everywhere, parts)
+
+    return jax.tree.map(share, params)
+
+
 def laid_out_like(array: Any, other: Any) -> jax.Array:
     """An array that every process has whole, laid out as `other` is over the devices of all."""
     if isinstance(other, jax.Array) and not other.is_fully_addressable:

@@ -88,6 +88,7 @@ class _Table:
                 f'there are {rows}; draw at most {rows // self.settings.samples} groups'
             )
         episodes: list[Episode | None] = [None] * total
+        params = self.decoder.adopt(params)
         state, store = self.decoder.init(), self.decoder.empty_store(rows)
         prompts: dict[int, Prompt] = {}
         asked = _Asked({}, {}, {})

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from cacherl_jax.mesh import (
     MeshSettings,
     by_rows,
+    held_once,
     make_mesh,
     parameter_placement,
     shard_params,
@@ -161,3 +162,20 @@ def test_keys_and_values_are_split_by_heads_where_heads_are():
     held = (*jax.tree.leaves(state.cache), *jax.tree.leaves(state.prompts))
     part = {leaf.addressable_shards[0].data.shape[:2] for leaf in held}
     assert part == {(2, 1), (1, 1)}
+
+
+def test_devices_of_one_cpu_read_one_copy_of_the_parameters_that_outlives_them():
+    """Where every device has all of them; else each goes on with its part."""
+    weight = np.arange(4096.0).reshape(64, 64)
+    mesh = make_mesh(MeshSettings(data=8))
+    params = shard_params({'embed': jnp.asarray(weight)}, mesh)
+    held = held_once(params, mesh)
+    places = {part.data.unsafe_buffer_pointer() for part in held['embed'].addressable_shards}
+    assert len(places) == 1 and held['embed'].sharding.is_fully_replicated
+    jax.jit(lambda params: jax.tree.map(jnp.negative, params), donate_argnums=0)(params)
+    assert params['embed'].is_deleted()
+    for part in held['embed'].addressable_shards:
+        np.testing.assert_array_equal(part.data, weight)
+    split = make_mesh(MeshSettings(data=4, tensor=2))
+    params = shard_params({'embed': jnp.asarray(weight)}, split)
+    assert held_once(params, split) is params

@@ -58,15 +58,15 @@ def make_player(
     slots = np.arange(work.rows).reshape(work.prompts, work.group)
 
     def play(number: int) -> Trajectory:
-        state, own = decoder.init(), row_keys(number, work.rows)
-        read = decoder.prefill(params, prompts.tolist())
+        state, own, held = decoder.init(), row_keys(number, work.rows), decoder.adopt(params)
+        read = decoder.prefill(held, prompts.tolist())
         for prompt, group in zip(read, slots, strict=True):
             state = decoder.admit(state, prompt, jnp.asarray(group), own[group])
         for turn, start in enumerate(work.turn_starts):
             if turn:
                 blocks = dict(enumerate(tools[turn - 1].tolist()))
-                state = decoder.append(params, state, blocks, start - work.prompt_tokens)
-            state = _sample_turn(decoder, params, state, work.prompt_tokens, start)
+                state = decoder.append(held, state, blocks, start - work.prompt_tokens)
+            state = _sample_turn(decoder, held, state, work.prompt_tokens, start)
         return state.rows
 
     return play

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from cacherl_jax.mesh import by_rows, row_shares, shard_rows
+from cacherl_jax.mesh import by_rows, held_once, row_shares, shard_rows
 from cacherl_jax.policy import kv_cache, transformer
 from cacherl_jax.policy.sample import SamplingSettings, by_row, draw, forbid, off, shaped_logprobs
 from cacherl_jax.policy.shape import Params, Shape
@@ -42,6 +42,7 @@ class Decoder(NamedTuple):
     settings: DecodeSettings
     beside: int  # prompts that are read as fast as one: a device for each
     init: Callable  # () -> DecodeState
+    adopt: Callable  # params -> the same, as the functions below read them fastest
     prefill: Callable  # (params, several lists of ids) -> a Prompt for each
     admit: Callable  # (state, prompt, slots, keys, choice=0) -> DecodeState
     # `longest`: tokens behind its prompt that some row has, or will have when the block is in
@@ -106,6 +107,7 @@ def make_decoder(
         settings=settings,
         beside=beside,
         init=jax.jit(lambda: _laid_out(empty_slots(shape, settings, dtype), mesh)),
+        adopt=functools.partial(held_once, mesh=mesh),
         prefill=_prompt_reader(shape, settings, mesh, beside),
         admit=place,
         append=write,
