@@ -100,3 +100,20 @@ def test_the_watchdog_reads_numbers_that_a_run_writes(begin):
     run, _ = begin('full', STEPS, *NONE)
     for line in numbers_of(run):
         assert line.keys() >= WATCHED and any(name.startswith(DOOR) for name in line)
+
+
+def test_groups_that_share_their_prompt_in_the_update_learn_the_same(begin):
+    """To rounding: the same sums, made in another order, so not the same bits."""
+    once = '--update.minibatches', '1', '--learning-rate', '0.01'
+    (plain, one), (shared, other) = (
+        begin(name, 1, *once, *more)
+        for name, more in (('each', []), ('shared', ['--update.shared-widths', '256', '448']))
+    )
+    (told,), (also_told,) = numbers_of(plain), numbers_of(shared)
+    assert told.keys() == also_told.keys()
+    for name, number in told.items():
+        np.testing.assert_allclose(also_told[name], number, rtol=1e-3, atol=1e-4, err_msg=name)
+    both = list(zip(jax.tree.leaves(one.params), jax.tree.leaves(other.params), strict=True))
+    for x, y in both:
+        np.testing.assert_allclose(x, y, atol=1e-4)
+    assert not all(np.array_equal(x, y) for x, y in both)
