@@ -31,10 +31,18 @@ def sounding(history, settings=SETTINGS):
     return [alarm.name for alarm in alarms(history, settings)]
 
 
-def test_a_batch_that_pays_a_bad_answerer_for_missing_the_cache_sounds_at_once():
-    record = measure(*[answer(0.0, tier) for tier in (Tier.EXACT, Tier.FUZZY, Tier.BEST_EFFORT)])
-    assert record['rewards/best_effort_premium'] == pytest.approx(0.5, abs=1e-6)
-    assert sounding([record]) == [MISSED]
+def paying(share):
+    """A step that pays a bad answerer for missing the cache, which it does in this share of ten."""
+    missed = round(10 * share)
+    return measure(*[answer(0.0, Tier.BEST_EFFORT)] * missed, *[answer(0.0, Tier.EXACT)] * 5)
+
+
+def test_a_policy_sounds_that_goes_after_what_a_miss_is_paid_and_not_one_that_stays():
+    """The pay itself is a setting of the run: it is measured, and worth no alarm."""
+    assert paying(0.1)['rewards/best_effort_premium'] == pytest.approx(0.5, abs=1e-6)
+    levelled = [step | {'rewards/total': 0.0} for step in map(paying, [0.1] * 3 + [0.5] * 4)]
+    assert sounding(levelled) == [MISSED]
+    assert not sounding([paying(0.5)] * 7) and MISSED not in sounding(levelled[::-1])
 
 
 @pytest.mark.parametrize('score', [0.0, 1.0])

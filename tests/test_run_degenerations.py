@@ -132,11 +132,21 @@ def test_a_run_that_learns_sounds_nothing(seed):
     assert not ever(history)
 
 
+@pytest.mark.parametrize('seed', range(5))
+def test_a_reward_that_pays_misses_sounds_nothing_while_right_answers_win(seed):
+    some = {'habits': ('works', 'drifts'), 'hybrid': TRUSTING, 'weights': FINAL}
+    history = live_through(seed, **some)
+    assert any(step['rewards/best_effort_premium'] > 0.1 for step in history)
+    assert history[-1]['rewards/solved'] > history[0]['rewards/solved']
+    assert not ever(history)
+
+
 BUSY = HybridSettings(
     micro=MicroSettings(executed=1.0, cap=10.0),
     penalty=PenaltySettings(repeated=0.0, near=0.0, late=0.0, irrelevant=0.0),
 )
 TRUSTING = HybridSettings(tier_aware='worst', trust=TrustSettings())
+FINAL = (0.0, 0.0, 1.0)
 
 
 def door():
@@ -168,7 +178,7 @@ WORLDS = {
     'zero_variance': [{'weights': (0.0, 0.0, 0.0)}],  # a reward that pays nobody
     'micro_without_success': [{'habits': ('guesses', 'wanders'), 'prior': (1, -1)}],
     'paid_for_missing_the_cache': [
-        {'habits': ('works', 'guesses', 'drifts'), 'hybrid': TRUSTING, 'weights': (0.0, 0.0, 1.0)}
+        {'habits': ('wanders', 'drifts'), 'prior': (2, 0), 'hybrid': TRUSTING, 'weights': FINAL}
     ],
 }
 

@@ -20,7 +20,7 @@ class AlarmSettings:
     success_rise: float = 0.01  # answer score; up to this it counts as standing still
     best_effort_rise: float = 0.05  # share of results from best effort or a miss
     total_rise: float = 0.02  # total reward an episode
-    premium: float = 0.1  # pay beyond the answer for missing the cache, within one step
+    premium: float = 0.1  # pay beyond the answer for missing the cache, within steps
 
     def __post_init__(self):
         if self.window < 2:
@@ -44,10 +44,7 @@ def alarms(history: Sequence[Metrics], settings: AlarmSettings) -> tuple[Alarm, 
     told = [record for record in history if record['rewards/judged'] > 0]
     recent = told[-settings.window :]
     trend = recent if len(recent) == settings.window else []
-    found = (
-        _micro_without_success(trend, settings),
-        _premium(recent, settings) or _best_effort_and_reward(trend, settings),
-    )
+    found = _micro_without_success(trend, settings), _off_the_cache(trend, settings)
     return tuple(alarm for alarm in found if alarm is not None)
 
 
@@ -59,20 +56,24 @@ def _micro_without_success(trend: Sequence[Metrics], settings: AlarmSettings) ->
     return Alarm(name='micro_without_success', message=message)
 
 
-def _premium(recent: Sequence[Metrics], settings: AlarmSettings) -> Alarm | None:
-    paid = recent[-1]['rewards/best_effort_premium'] if recent else 0.0
-    if paid <= settings.premium:
-        return None
-    message = f'episodes that missed the cache are paid {paid:.3f} more beyond their answers'
-    return Alarm(name='paid_for_missing_the_cache', message=message)
+def _off_the_cache(trend: Sequence[Metrics], settings: AlarmSettings) -> Alarm | None:
+    """More and more is answered off the cache, and that is paid: in all, or within one step.
 
-
-def _best_effort_and_reward(trend: Sequence[Metrics], settings: AlarmSettings) -> Alarm | None:
+    What settings pay for a miss is no sign by itself; a policy that goes after it is.
+    """
     share = rise(trend, 'tool_cache/tier_best_effort', 'tool_cache/tier_miss')
-    total = rise(trend, 'rewards/total')
-    if share <= settings.best_effort_rise or total <= settings.total_rise:
+    if share <= settings.best_effort_rise:
         return None
-    message = f'answers off the cache rose by {share:.3f} and the reward with them by {total:.3f}'
+    late = trend[-(len(trend) // 2) :]
+    paid = sum(record['rewards/best_effort_premium'] for record in late) / len(late)
+    total = rise(trend, 'rewards/total')
+    if total > settings.total_rise:
+        what = f'the reward with them by {total:.3f}'
+    elif paid > settings.premium:
+        what = f'episodes with one are paid {paid:.3f} more beyond their answers'
+    else:
+        return None
+    message = f'answers off the cache rose by {share:.3f} and {what}'
     return Alarm(name='paid_for_missing_the_cache', message=message)
 
 
