@@ -12,7 +12,7 @@
 #   7. Settings, in a grid or searched, here,
 #      on SLURM or on hosts; an ablation:      ./launch.sh sweep | ablate --help
 #   8. Why episodes failed; two runs; people:  ./launch.sh diagnose | compare | correlate --help
-#   9. The tests; the slow ones:               ./launch.sh test; ./launch.sh test -m slow
+#   9. The tests; the slow ones, one by one:   ./launch.sh test; ./launch.sh test -n 0 -m slow
 #  10. Thoughts for demonstrations or a file:  ./launch.sh think --help
 #  11. Benchmarks' gold, by their own verdict: ./launch.sh replay-gold
 #  12. What runs forgot; what alarms they had:  ./launch.sh forgetting | watch --help
@@ -105,5 +105,6 @@ case "$command" in
   think) exec python experiments/think.py "$@" ;;
   compare | correlate | diagnose | forgetting | watch) exec python "experiments/$command.py" "$@" ;;
   replay-gold) exec python experiments/replay_gold.py "$@" ;;
-  test) exec python -m pytest "$@" ;;
+  # Two files at a time: compiling keeps one core busy, not two.  `-n 0` has one process for all.
+  test) exec python -m pytest -n 2 --dist loadfile "$@" ;;
 esac
