@@ -49,8 +49,8 @@ def test_a_command_installs_what_it_needs_and_no_more(launch, arguments, files):
     words = [[word for word in line.split() if word.endswith('.txt')] for line in installed]
     assert [' '.join(each) for each in words] == files
     command, *others = arguments.split()
-    of_tests, other = '-m pytest -n 2 --dist loadfile', f'experiments/{command.replace("-", "_")}.py'
-    script = of_tests if command == 'test' else other
+    script = f'experiments/{command.replace("-", "_")}.py'
+    script = '-m pytest -n 2 --dist loadfile' if command == 'test' else script
     assert asked[-1] == ' '.join([script, *others])
 
 
