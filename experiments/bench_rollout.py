@@ -5,8 +5,9 @@
 
 W2: 32 rows in groups of 8 that share a prompt, 3 turns of 48 sampled tokens, 64 tool tokens forced
 in between.  Sampled tokens count, over the time of the whole episode, prompts included.  The second
-table plays 1, 2, 4 and 8 turns with one decoder, which has met all of its widths, and counts the
-programs that each made anew.  `--mesh.data 2` has each of two cores write its own rows.
+table plays 1, 2, 4 and 8 turns with one decoder, which has met all of its widths; it counts all
+tokens that were read or sampled as well, and the programs that each number of turns made anew.
+`--mesh.data 2` has each of two cores write its own rows.
 """
 
 import dataclasses

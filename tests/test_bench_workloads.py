@@ -66,6 +66,8 @@ def test_a_rollout_reads_a_prompt_once_for_its_group_and_samples_each_row():
     assert read_flops(TINY, larger) - prompts == 2 * (read_flops(TINY, work) - prompts)
     assert sample_flops(TINY, larger) == 2 * sample_flops(TINY, work)
     assert sample_bytes(TINY, work, 2) * 2 == sample_bytes(TINY, work, 4)
+    each = work.row_tokens - work.prompt_tokens
+    assert work.tokens == work.prompts * (work.prompt_tokens + work.group * each)
 
 
 def test_an_update_counts_four_forwards():

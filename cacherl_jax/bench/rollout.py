@@ -74,8 +74,10 @@ def measure_play(
 GROWTH_COLUMNS = (
     'turns',
     'tokens a row',
-    'tokens/s',
+    'sampled/s',
     'of the first',
+    'all tokens/s',
+    'of its first',
     'of roofline',
     'programs made',
 )
@@ -85,7 +87,8 @@ def growth(settings: BenchSettings, turns: Sequence[int]) -> list[list]:
     """A row of the columns above for each number of turns, all played by one decoder.
 
     It has met all of its widths before, for the number of programs hangs on those alone.  More
-    turns read more answers and remember more; the share of the roofline tells that from lost time.
+    turns read more answers and remember more: `all tokens` are those read, a prompt once for its
+    group, or sampled, and the share of the roofline tells what had to be done from lost time.
     """
     shape, dtype = MODELS[settings.model], DTYPES[settings.dtype]
     works = [dataclasses.replace(rollout_work(settings.model), turns=count) for count in turns]
@@ -99,9 +102,10 @@ def growth(settings: BenchSettings, turns: Sequence[int]) -> list[list]:
         with counting_programs() as made:
             timing = timed(lambda play=play: play(0), settings.repetitions)
         check(play(0), work)
-        rate = work.sampled_tokens / timing.seconds
-        first = first or rate
+        rates = [tokens / timing.seconds for tokens in (work.sampled_tokens, work.tokens)]
+        first = first or rates
+        of_first = [f'{rate / one:.0%}' for rate, one in zip(rates, first, strict=True)]
+        told = [number for pair in zip(rates, of_first, strict=True) for number in pair]
         share = least_seconds(shape, work, dtype)[1] / timing.seconds
-        told = f'{rate / first:.0%}', f'{share:.0%}', len(made)
-        rows.append([work.turns, work.row_tokens, rate, *told])
+        rows.append([work.turns, work.row_tokens, *told, f'{share:.0%}', len(made)])
     return rows

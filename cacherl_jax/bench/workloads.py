@@ -99,6 +99,12 @@ class RolloutWork:
         return self.rows * self.turns * self.turn_tokens
 
     @property
+    def tokens(self) -> int:
+        """Sampled, or read: prompts once for their group, and what tools answer."""
+        read = self.prompts * self.prompt_tokens + self.rows * (self.turns - 1) * self.tool_tokens
+        return read + self.sampled_tokens
+
+    @property
     def row_tokens(self) -> int:
         forced = self.prompt_tokens + (self.turns - 1) * self.tool_tokens
         return forced + self.turns * self.turn_tokens
